@@ -1,0 +1,31 @@
+"""headrace: write a reinforcement-learning training loop once; it runs at the limit of whatever you have."""
+
+from headrace.algorithms import DQN, PPO, SAC, TD3
+from headrace.api import Actor, Run, plan, trace, train
+from headrace.core import Algorithm, Config, Env, Learned, Reads, Replay, Rollout, Tracked, Writes, stage
+from headrace.errors import HeadraceError
+from headrace.version import __version__
+
+__all__ = [
+    "DQN",
+    "PPO",
+    "SAC",
+    "TD3",
+    "Actor",
+    "Algorithm",
+    "Config",
+    "Env",
+    "HeadraceError",
+    "Learned",
+    "Reads",
+    "Replay",
+    "Rollout",
+    "Run",
+    "Tracked",
+    "Writes",
+    "__version__",
+    "plan",
+    "stage",
+    "trace",
+    "train",
+]

@@ -1,0 +1,101 @@
+"""Deep Q-networks (Mnih et al., 2015), double (van Hasselt et al., 2015, arXiv:1509.06461), n-step as an option."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from headrace.core import Algorithm, Cell, Env, EnvError, Learned, Reads, Replay, ReplayConfig, Tracked, Writes, stage
+from headrace.nets import action_mask, build, masked
+from headrace.types import Array, Batch, Discrete, EnvSpec, Tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class DQNConfig(ReplayConfig):
+    """Settings of DQN."""
+
+    learning_rate: float = 1e-3
+    """Step size of Adam."""
+    tau: float = 0.01
+    """Share of the way the target moves in each update."""
+    double: bool = True
+    """Choose the next action by the critic, value it by the target."""
+    exploration_start: float = 1.0
+    """Share of random actions at the start."""
+    exploration_end: float = 0.05
+    """Share of random actions in the end."""
+    exploration_updates: int = 1_000
+    """Updates over which the share falls from the start to the end, geometrically."""
+    layer_norm: bool = False
+    """Layer norm in the critic."""
+
+    def check(self) -> None:
+        ReplayConfig.check(self)
+        self.within("tau", 0, 1)
+        self.within("exploration_start", 0, 1)
+        self.within("exploration_end", 1e-6, 1)
+        self.at_least("exploration_updates", 1)
+
+
+class DQN(Algorithm[DQNConfig]):
+    """Off-policy, discrete actions: learns the value of each action and takes the best."""
+
+    def cells(self, spec: EnvSpec, key: Array) -> Mapping[str, Cell]:
+        c = self.config
+        if not isinstance(spec.action, Discrete):
+            raise EnvError(f"DQN needs Discrete actions, this environment has {spec.action}; try ppo or sac.")
+        critic = build(c, (spec.observation,), spec.action.n, key, layer_norm=c.layer_norm)
+        return {
+            "critic": Learned(critic, optax.adam(c.learning_rate)),
+            "target": Tracked(critic),
+            "exploration": Tracked(jnp.asarray(c.exploration_start)),
+        }
+
+    @stage
+    def act(self, obs: Tree, critic: Reads, exploration: Reads, key: Array) -> Array:
+        coin, dice = jax.random.split(key)
+        values = masked(critic(obs), action_mask(obs))
+        chance = jax.random.categorical(dice, masked(jnp.zeros_like(values), action_mask(obs)))
+        explore = jax.random.uniform(coin, chance.shape) < exploration
+        return jnp.where(explore, chance, jnp.argmax(values, axis=-1)).astype(jnp.int32)
+
+    @stage
+    def play(self, obs: Tree, critic: Reads) -> Array:
+        return jnp.argmax(masked(critic(obs), action_mask(obs)), axis=-1).astype(jnp.int32)
+
+    @stage
+    def learn(
+        self, batch: Batch, critic: Writes, target: Writes, exploration: Writes
+    ) -> tuple[tuple[Cell, Cell, Cell], dict[str, Array]]:
+        c = self.config
+        next_values = target(batch.next_obs)
+        chooser = critic(batch.next_obs) if c.double else next_values
+        best = jnp.argmax(masked(chooser, action_mask(batch.next_obs)), axis=-1)
+        goal = batch.reward + batch.discount * pick(next_values, best)
+
+        def error(critic: object) -> tuple[Array, Array]:
+            value = pick(critic(batch.obs), batch.action)  # type: ignore[operator]
+            return jnp.mean(optax.losses.huber_loss(value, goal)), jnp.mean(value)
+
+        critic, (loss, value) = critic.minimise(error, has_aux=True)
+        decay = (c.exploration_end / max(c.exploration_start, c.exploration_end)) ** (1 / c.exploration_updates)
+        share = jnp.maximum(exploration.module * decay, min(c.exploration_start, c.exploration_end))
+        metrics = {"loss": loss, "value": value, "exploration_rate": share}
+        return (critic, target.track(critic, c.tau), exploration.set(share)), metrics
+
+    def loop(self, env: Env, replay: Replay) -> None:
+        c = self.config
+        replay.insert(env.step(self.act(env.observe())), capacity=c.replay_capacity)
+        batch = replay.sample(
+            c.batch_size, after=c.warmup, per_insert=c.samples_per_insert, gamma=c.gamma, steps=c.n_step
+        )
+        self.learn(batch)
+
+
+def pick(values: Array, action: Array) -> Array:
+    """The value of the action taken."""
+    return jnp.take_along_axis(values, action[..., None], axis=-1)[..., 0]

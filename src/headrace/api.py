@@ -1,0 +1,344 @@
+"""trace, plan, train: the same words as on the command line."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+import headrace.graph as graphs
+from headrace.algorithms import ALGORITHMS
+from headrace.config import load_object
+from headrace.core.algorithm import Algorithm
+from headrace.core.cells import Cell, Learned
+from headrace.envs import env_id, make
+from headrace.errors import CheckpointError, UsageError, nearest
+from headrace.graph import Graph, Plan
+from headrace.machine import Machine
+from headrace.policies import POLICIES
+from headrace.runtimes import RUNTIMES, Runtime
+from headrace.runtimes.compile import make_cells
+from headrace.services import checkpoint
+from headrace.services.display import Display
+from headrace.services.evaluate import Evaluator, Player, Score
+from headrace.services.goal import Goal
+from headrace.services.record import Recorder, read_metrics
+from headrace.services.run import RunConfig, describe, new_directory
+from headrace.types import EnvSpec, Tree
+from headrace.version import __version__
+
+LOG_SECONDS = 1.0
+"""Seconds between two lines of metrics."""
+
+EVAL_SHARE = 0.05
+"""Share of the time that evaluation may take where no interval is given."""
+
+
+def find_algorithm(algorithm: str | type[Algorithm[Any]] | Algorithm[Any]) -> Algorithm[Any]:
+    """An algorithm by its name, `module:Class`, class, or as it is."""
+    if isinstance(algorithm, Algorithm):
+        return algorithm
+    if isinstance(algorithm, str):
+        found = load_object(algorithm) if ":" in algorithm else ALGORITHMS.get(algorithm.lower())
+        if found is None:
+            raise UsageError(
+                f"there is no algorithm '{algorithm}'{nearest(algorithm, ALGORITHMS)} "
+                f"(known: {', '.join(ALGORITHMS)}; your own: module:Class)."
+            )
+        algorithm = found
+    if not (isinstance(algorithm, type) and issubclass(algorithm, Algorithm)):
+        raise UsageError(f"{algorithm!r} is not an algorithm; give a name, a class or an instance of Algorithm.")
+    return algorithm()
+
+
+def describe_env(env: Any, num_envs: int) -> EnvSpec:
+    """What an environment is, found by making one of them."""
+    probe = make(env, 1)
+    spec = probe.spec.with_envs(num_envs)
+    if not spec.pure:
+        probe.close()  # type: ignore[union-attr]
+    return spec
+
+
+def trace(algorithm: str | type[Algorithm[Any]] | Algorithm[Any], env: Any) -> Graph:
+    """Run an algorithm's loop once symbolically and return its graph."""
+    made = find_algorithm(algorithm)
+    return graphs.trace(made, describe_env(env, made.config.num_envs))
+
+
+def plan(
+    algorithm: str | type[Algorithm[Any]] | Algorithm[Any],
+    env: Any,
+    policy: str = "single",
+    *,
+    replicas: int | None = None,
+    machine: Machine | None = None,
+) -> Plan:
+    """Distribute an algorithm over a machine: trace, cut, fuse, place, verify."""
+    if policy not in POLICIES:
+        raise UsageError(f"there is no policy '{policy}'{nearest(policy, POLICIES)} (known: {', '.join(POLICIES)}).")
+    machine = machine or Machine.detect()
+    return graphs.verify(graphs.fuse(POLICIES[policy](trace(algorithm, env), machine, replicas)), machine)
+
+
+class Run:
+    """A finished or interrupted run."""
+
+    def __init__(
+        self, path: Path, algorithm: Algorithm[Any], env: Any, graph: Graph, cells: dict[str, Cell], seed: int
+    ):
+        self.path = path
+        self.algorithm = algorithm
+        self.env = env
+        self.graph = graph
+        self.cells = cells
+        self.seed = seed
+        self.interrupted = False
+        self.reached = False
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every line of metrics.jsonl."""
+        return read_metrics(self.path)
+
+    @property
+    def actor(self) -> Actor:
+        """The trained actor: observations in, actions out."""
+        return Actor(self)
+
+    def evaluate(self, episodes: int = 10) -> Score:
+        """Play episodes without exploring."""
+        evaluator = Evaluator(self.graph, _static(self.cells), self.env, self.seed, episodes)
+        try:
+            return evaluator.score(self.cells)
+        finally:
+            evaluator.close()
+
+    @staticmethod
+    def load(path: str | Path, env: Any = None, best: bool = False) -> Run:
+        """The run in a directory, as its newest checkpoint (or its best evaluation) left it."""
+        directory = Path(path)
+        config = RunConfig.read(directory)
+        algorithm = config.make_algorithm({})
+        env = env if env is not None else config.env
+        graph = graphs.trace(algorithm, describe_env(env, algorithm.config.num_envs))
+        cells = make_cells(algorithm, graph, config.seed)
+        arrays, static = eqx.partition(cells, eqx.is_array)
+        folder = directory / "best" if best else checkpoint.newest(directory)
+        found, _ = checkpoint.load(folder, {"cells": arrays}, whole=False)
+        return Run(directory, algorithm, env, graph, eqx.combine(found["cells"], static), config.seed)
+
+
+class Actor:
+    """Chooses actions as the environment takes them, for one observation or a batch."""
+
+    def __init__(self, run: Run):
+        self.player = Player(run.graph, _static(run.cells))
+        self.player.load(run.cells)
+        self.space = run.graph.spec
+
+    def __call__(self, obs: Tree) -> Any:
+        """The action for an observation, in [-1, 1] where it is bounded."""
+        return self.player(jax.tree.map(lambda leaf: np.asarray(leaf)[None], obs))[0]
+
+
+def train(
+    algorithm: str | type[Algorithm[Any]] | Algorithm[Any] | None = None,
+    env: Any = None,
+    *,
+    policy: str = "single",
+    runtime: str = "inline",
+    replicas: int | None = None,
+    steps: int | None = None,
+    seconds: float | None = None,
+    until: float | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    debug: bool = False,
+    eval_every: int | None = None,
+    eval_episodes: int = 10,
+    checkpoint_every: float = 300.0,
+    progress: bool | None = None,
+) -> Run:
+    """Train, and return the run.
+
+        run = headrace.train(SAC(batch_size=512), "Pendulum-v1", seconds=60)
+        run.evaluate().mean_reward
+
+    `resume` goes on with a run, its replay included, in its own directory.
+    """
+    goal = Goal.of(steps, seconds, until)
+    made, env, config, directory = _settle(algorithm, env, policy, runtime, replicas, seed, out, resume)
+    whole = plan(made, env, config.policy, replicas=config.replicas)
+    running = RUNTIMES[config.runtime](whole, made, env, config.seed, debug)
+    elapsed = 0.0
+    if resume is not None:
+        template, _ = running.state()
+        arrays, values = checkpoint.load(checkpoint.newest(directory), template)
+        elapsed = values.pop("elapsed")
+        running.restore(arrays, values)
+    else:
+        config.write(directory, whole.to_json())
+    session = _Session(running, directory, goal, elapsed, checkpoint_every)
+    title = f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}"
+    display = Display(title, goal, progress)
+    evaluator = Evaluator(whole.graph, _static(running.cells()), env, config.seed, eval_episodes)
+    try:
+        with _interruptible(session):
+            session.train(evaluator, eval_every, display)
+    finally:
+        display.close()
+        session.recorder.close()
+        evaluator.close()
+    run = Run(directory, made, env, whole.graph, jax.tree.map(_kept, running.cells()), config.seed)
+    run.interrupted, run.reached = session.interrupted, session.reached
+    running.close()
+    return run
+
+
+class _Session:
+    """Drives a runtime to its goal, looking in on it to log, evaluate and save."""
+
+    def __init__(self, runtime: Runtime, directory: Path, goal: Goal, elapsed: float, checkpoint_every: float):
+        self.runtime = runtime
+        self.directory = directory
+        self.goal = goal
+        self.before = elapsed
+        self.began = time.monotonic()
+        self.checkpoint_every = checkpoint_every
+        self.recorder = Recorder(directory, elapsed, runtime.progress.env_steps)
+        self.interrupted = False
+        self.reached = False
+
+    @property
+    def elapsed(self) -> float:
+        return self.before + time.monotonic() - self.began
+
+    def train(self, evaluator: Evaluator, eval_every: int | None, display: Display) -> None:
+        progress = self.runtime.progress
+        evaluating = 0.0
+        evaluated_at, logged, saved = progress.env_steps, self.elapsed, self.elapsed
+        while not self.interrupted and not self.goal.spent(progress.env_steps, self.elapsed):
+            self.runtime.advance()
+            self.recorder.episodes(progress.episodes)
+            progress.episodes = []
+            if eval_every is not None:
+                due = progress.env_steps - evaluated_at >= eval_every
+            else:
+                due = progress.learned > 0 and evaluating <= EVAL_SHARE * (self.elapsed - self.before)
+            if due:
+                began, first = time.monotonic(), self.recorder.score is None
+                evaluated_at = progress.env_steps
+                self._evaluate(evaluator)
+                # The first one compiles, which says nothing about the next.
+                evaluating += 0.0 if first else time.monotonic() - began
+            if due or self.elapsed - logged >= LOG_SECONDS:
+                display.show(self._log(), self.recorder.best)
+                logged = self.elapsed
+            if self.reached:
+                break
+            if self.elapsed - saved >= self.checkpoint_every:
+                self.save()
+                saved = self.elapsed
+        if not self.reached and not self.interrupted and evaluated_at != progress.env_steps:
+            self._evaluate(evaluator)
+        self._log()
+        self.save()
+
+    def _evaluate(self, evaluator: Evaluator) -> None:
+        score = evaluator.score(self.runtime.cells())
+        if self.recorder.evaluated(score):
+            arrays = eqx.filter(self.runtime.cells(), eqx.is_array)
+            values = {"mean_reward": score.mean_reward, **self.runtime.progress.counters()}
+            self._store(self.directory / "best", {"cells": arrays}, values)
+        self.reached = self.goal.reached(score.mean_reward)
+
+    def _log(self) -> dict[str, Any]:
+        learned = [cell for cell in self.runtime.cells().values() if isinstance(cell, Learned)]
+        updates = max((int(cell.updates) for cell in learned), default=0)
+        return self.recorder.write(self.runtime.progress, self.elapsed, updates)
+
+    def save(self) -> None:
+        """Write a checkpoint; a disk that is full costs the checkpoint, not the run."""
+        arrays, values = self.runtime.state()
+        folder = self.directory / "checkpoints" / f"{self.runtime.progress.env_steps:012d}"
+        if self._store(folder, arrays, values | {"elapsed": self.elapsed}):
+            checkpoint.prune(self.directory)
+
+    def _store(self, folder: Path, arrays: Tree, values: dict[str, Any]) -> bool:
+        try:
+            checkpoint.save(folder, arrays, values)
+        except OSError as error:
+            print(f"headrace: could not write {folder} ({error}); training goes on.", file=sys.stderr)
+            return False
+        return True
+
+
+@contextmanager
+def _interruptible(session: _Session) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the run after the current cycle; a second Ctrl-C ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if session.interrupted:
+            raise KeyboardInterrupt
+        session.interrupted = True
+
+    held = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+
+
+def _settle(
+    algorithm: Any, env: Any, policy: str, runtime: str, replicas: int | None, seed: int, out: Any, resume: Any
+) -> tuple[Algorithm[Any], Any, RunConfig, Path]:
+    """What to run and where, for a new run or one that goes on."""
+    if resume is not None:
+        directory = Path(resume)
+        config = RunConfig.read(directory)
+        made = find_algorithm(algorithm) if algorithm is not None else config.make_algorithm({})
+        name, settings = describe(made)
+        if (name, settings) != (config.algorithm, config.settings):
+            raise CheckpointError(
+                f"run {directory} was trained by {config.algorithm} with other settings; "
+                "leave the algorithm out to go on with it."
+            )
+        if env is not None and env_id(env) != config.env:
+            raise CheckpointError(f"run {directory} was trained on {config.env}, not {env_id(env)}; leave it out.")
+        return made, config.env if env is None else env, config, directory
+    if algorithm is None or env is None:
+        raise UsageError("give an algorithm and an environment, such as: headrace train sac Pendulum-v1.")
+    if runtime not in RUNTIMES:
+        raise UsageError(f"there is no runtime '{runtime}'{nearest(runtime, RUNTIMES)} (known: {', '.join(RUNTIMES)}).")
+    if seed < 0:
+        raise UsageError(f"--seed must be at least 0, got {seed}.")
+    made = find_algorithm(algorithm)
+    name, settings = describe(made)
+    config = RunConfig(name, settings, env_id(env), policy, runtime, replicas, seed, __version__)
+    return made, env, config, new_directory(out, made.name, env_id(env), seed)
+
+
+def _static(cells: dict[str, Cell]) -> dict[str, Cell]:
+    static: dict[str, Cell] = eqx.filter(cells, eqx.is_array, inverse=True)
+    return static
+
+
+def _kept(leaf: Any) -> Any:
+    """A copy that no program will take back."""
+    return jax.numpy.array(leaf, copy=True) if eqx.is_array(leaf) else leaf

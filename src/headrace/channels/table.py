@@ -1,0 +1,137 @@
+"""The replay table: one arena of rows, a stripe for each writer, gathered from directly.
+
+A stripe is a ring of steps; a step is one row for each of the writer's environments. Rows of one
+environment follow each other in time, so sums over n steps are made when sampling, and stop at the
+end of an episode or of what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.machine import gib, require_memory
+from headrace.types import Batch, Transition, Tree, empty_like, tree_bytes
+
+
+class Table:
+    """Transitions of `writers` times `envs` environments; the oldest are overwritten."""
+
+    def __init__(self, step: Transition, writers: int, capacity: int, allocate: Callable[..., Any] = np.zeros):
+        self.envs = step.reward.shape[0]
+        self.steps = max(1, capacity // (writers * self.envs))
+        self.writers = writers
+        row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), step)
+        rows = writers * self.steps * self.envs
+        require_table(row, rows)
+        self.rows: Transition = empty_like(row, rows, make=allocate)
+        # Views [writer, step, env, ...] of the same memory, for writing.
+        self.stripes = [
+            leaf.reshape(writers, self.steps, self.envs, *leaf.shape[1:]) for leaf in jax.tree.leaves(self.rows)
+        ]
+        self.written: Any = np.zeros(writers, np.int64)
+        """Steps each writer has ever committed."""
+
+    @property
+    def inserted(self) -> int:
+        """Transitions ever inserted."""
+        return int(self.written.sum()) * self.envs
+
+    def insert(self, transition: Transition, writer: int = 0) -> None:
+        """Write one step, then commit it."""
+        at = self.written[writer] % self.steps
+        for stripe, leaf in zip(self.stripes, jax.tree.leaves(transition), strict=True):
+            stripe[writer, at] = leaf
+        self.written[writer] += 1
+
+    def sample(self, rng: np.random.Generator, lead: tuple[int, ...], gamma: float, steps: int) -> Batch:
+        """`lead` rows drawn with replacement, each folded over up to `steps` steps."""
+        return self.gather(*self.draw(rng, int(np.prod(lead)), steps), lead, gamma, steps)
+
+    def draw(
+        self, rng: np.random.Generator, number: int, steps: int
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Writer, step and environment of `number` rows, any with `steps` - 1 later ones equally likely."""
+        held = np.minimum(self.written, self.steps)
+        starts = np.maximum(held - (steps - 1), 0)
+        if not starts.any():
+            starts = held  # fewer steps than asked are in: sums stop at the last one written
+        bounds = np.cumsum(starts * self.envs)
+        at = rng.integers(0, bounds[-1], number)
+        writer = np.searchsorted(bounds, at, side="right") if self.writers > 1 else np.zeros(number, np.int64)
+        within = at - (bounds - starts * self.envs)[writer]
+        step = (self.written[writer] - held[writer] + within // self.envs) % self.steps
+        return writer, step, within % self.envs
+
+    def gather(
+        self,
+        writer: NDArray[Any],
+        step: NDArray[Any],
+        env: NDArray[Any],
+        lead: tuple[int, ...],
+        gamma: float,
+        steps: int,
+    ) -> Batch:
+        """The rows at the places drawn, as batches of shape `lead`."""
+        base, stride = writer * self.steps, self.envs
+        first = last = (base + step) * stride + env
+        rows = self.rows
+        reward = rows.reward[first]
+        power = np.full(first.shape, gamma, np.float32)
+        if steps > 1:
+            newest = (self.written[writer] - 1) % self.steps
+            open_ = ~(rows.terminated[first] | rows.truncated[first])
+            for _ in range(steps - 1):
+                open_ &= step != newest
+                step = np.where(open_, (step + 1) % self.steps, step)
+                last = (base + step) * stride + env
+                reward = reward + power * open_ * rows.reward[last]
+                power = np.where(open_, power * np.float32(gamma), power)
+                open_ &= ~(rows.terminated[last] | rows.truncated[last])
+
+        def take(tree: Tree, at: NDArray[Any]) -> Tree:
+            # mode="clip" lets take write straight into its output: 2 x faster than indexing for wide rows.
+            return jax.tree.map(
+                lambda leaf: np.take(leaf, at, axis=0, mode="clip").reshape(*lead, *leaf.shape[1:]), tree
+            )
+
+        return Batch(
+            obs=take(rows.obs, first),
+            action=take(rows.action, first),
+            reward=reward.reshape(lead),
+            discount=(power * ~rows.terminated[last]).astype(np.float32).reshape(lead),
+            next_obs=take(rows.next_obs, last),
+            extra=take(rows.extra, first),
+        )
+
+    def contents(self) -> dict[str, Any]:
+        """What a checkpoint keeps: the rows written, and how many there ever were."""
+        held = int(min(self.written.max(initial=0), self.steps))
+        return {"rows": [stripe[:, :held] for stripe in self.stripes], "written": self.written}
+
+    def fill(self, contents: dict[str, Any]) -> None:
+        """Take over the contents of another table; what is inserted next does not follow them."""
+        for stripe, rows in zip(self.stripes, contents["rows"], strict=True):
+            stripe[:, : rows.shape[1]] = rows
+        self.written[:] = contents["written"]
+        self._sever()
+
+    def _sever(self) -> None:
+        """Mark the newest steps as truncated: what is inserted next does not follow them."""
+        for writer in range(self.writers):
+            if self.written[writer]:
+                at = (writer * self.steps + (self.written[writer] - 1) % self.steps) * self.envs
+                newest = slice(at, at + self.envs)
+                self.rows.truncated[newest] |= ~self.rows.terminated[newest]
+
+
+def require_table(row: Transition, rows: int) -> None:
+    """Refuse a table that would not fit into memory."""
+    each = tree_bytes(row)
+    require_memory(
+        f"a replay store of {rows:,} transitions of {gib(each)}", each * rows, f"set replay_capacity below {rows:,}"
+    )

@@ -1,0 +1,13 @@
+"""The command line. The same words as the Python API."""
+
+from __future__ import annotations
+
+import sys
+
+from headrace.cli.commands import run
+from headrace.cli.parser import parse
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run `headrace ...`; exit code 0 when done, 2 for a user's mistake, 1 for our bug, 130 when interrupted."""
+    return run(parse(arguments if arguments is not None else sys.argv[1:]))

@@ -1,0 +1,160 @@
+"""What each command does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from headrace import api
+from headrace.algorithms import ALGORITHMS
+from headrace.cli.doctor import doctor
+from headrace.cli.video import record
+from headrace.config import field_docs, override, to_json
+from headrace.core.algorithm import Algorithm
+from headrace.errors import ConfigError, HeadraceError
+from headrace.graph.render import render
+from headrace.policies import POLICIES
+
+INTERRUPTED = 130
+
+
+def run(options: argparse.Namespace) -> int:
+    """Carry out a command; a user's mistake is one sentence on the standard error and exit code 2."""
+    commands: dict[str, Callable[[argparse.Namespace], int]] = {
+        "train": train,
+        "eval": evaluate,
+        "graph": graph,
+        "policies": policies,
+        "algorithms": algorithms,
+        "doctor": doctor,
+    }
+    try:
+        return commands[options.command](options)
+    except HeadraceError as error:
+        print(f"headrace: {error}", file=sys.stderr)
+        if error.__cause__ is not None:
+            where = traceback.extract_tb(error.__cause__.__traceback__)[-1]
+            print(f"  at {where.filename}:{where.lineno}: {where.line}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("headrace: stopped at once; the last checkpoint stands.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output went away (`| head`); leave without a word, as other tools do.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def train(options: argparse.Namespace) -> int:
+    """`headrace train`"""
+    made = configured(options) if options.algorithm is not None else None
+    if made is None and options.settings:
+        raise ConfigError("--set needs the algorithm it is for; a resumed run keeps its settings.")
+    done = api.train(
+        made,
+        options.env,
+        policy=options.policy,
+        runtime=options.runtime,
+        replicas=options.replicas,
+        steps=options.steps,
+        seconds=options.seconds,
+        until=options.until,
+        seed=options.seed,
+        out=options.out,
+        resume=options.resume,
+        debug=options.debug,
+        eval_every=options.eval_every,
+        eval_episodes=options.eval_episodes,
+        checkpoint_every=options.checkpoint_every,
+        progress=False if options.quiet else None,
+    )
+    last = done.metrics[-1]
+    score = last["eval/mean_reward"]
+    said = "interrupted" if done.interrupted else "reached the goal" if done.reached else "done"
+    print(
+        f"{said} after {last['time/elapsed_s']:.1f} s, {last['time/env_steps']:,} steps, "
+        f"{last['time/updates']:,} updates: "
+        f"return {'not evaluated yet' if score is None else format(score, '.1f')}"
+    )
+    print(f"run: {done.path}")
+    return INTERRUPTED if done.interrupted else 0
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """`headrace eval`"""
+    if options.episodes < 1:
+        raise ConfigError(f"--episodes must be at least 1, got {options.episodes}.")
+    loaded = api.Run.load(options.run, best=options.best)
+    score = loaded.evaluate(options.episodes)
+    print(
+        f"{loaded.algorithm.name} on {loaded.graph.spec.id}: return {score.mean_reward:.1f} ± {score.std_reward:.1f}, "
+        f"length {score.mean_ep_length:.1f} over {len(score.returns)} episodes"
+    )
+    if options.record:
+        frames = record(loaded, options.record)
+        print(f"recorded {frames} frames: {options.record}")
+    return 0
+
+
+def graph(options: argparse.Namespace) -> int:
+    """`headrace graph`"""
+    print(render(api.plan(configured(options), options.env, options.policy, replicas=options.replicas), options.format))
+    return 0
+
+
+def policies(options: argparse.Namespace) -> int:
+    """`headrace policies`"""
+    _table(["policy", "what it does"], [(name, _first_line(policy)) for name, policy in POLICIES.items()])
+    return 0
+
+
+def algorithms(options: argparse.Namespace) -> int:
+    """`headrace algorithms`"""
+    if options.algorithm is None:
+        _table(["algorithm", "what it is"], [(name, _first_line(kind)) for name, kind in ALGORITHMS.items()])
+        print("`headrace algorithms ALGO` lists the settings of one.")
+        return 0
+    config = api.find_algorithm(options.algorithm).config
+    kind: type = type(config)
+    docs = field_docs(kind)
+    rows = [(name, _value(value), docs.get(name, "")) for name, value in to_json(config).items()]
+    _table(["setting", "default", "meaning"], rows)
+    return 0
+
+
+def configured(options: argparse.Namespace) -> Algorithm[Any]:
+    """The algorithm asked for, with its settings."""
+    plain = api.find_algorithm(options.algorithm)
+    settings: dict[str, str] = {}
+    for setting in options.settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes KEY=VALUE, got '{setting}'.")
+        settings[name] = value
+    return type(plain)(override(plain.config, settings))
+
+
+def _table(head: list[str], rows: Sequence[tuple[str, ...]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2))
+    for i, name in enumerate(head):
+        table.add_column(name, no_wrap=i < len(head) - 1)
+    for row in rows:
+        table.add_row(*row)
+    # Piped, a table is for programs to read: it is not folded to some terminal's width.
+    console = Console(highlight=False, markup=False)
+    Console(highlight=False, markup=False, width=None if console.is_terminal else 160).print(table)
+
+
+def _value(value: Any) -> str:
+    return ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
+
+
+def _first_line(thing: Any) -> str:
+    return (thing.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,125 @@
+"""What can be typed, and the help that teaches it."""
+
+from __future__ import annotations
+
+import argparse
+
+from headrace.version import __version__
+
+EXAMPLES = """\
+examples:
+  headrace train sac Pendulum-v1 --until -200
+  headrace train ppo gymnax:CartPole-v1 --steps 500000 --set horizon=64 num_envs=64
+  headrace train my_package.my_module:MyAlgorithm HalfCheetah-v5 --seconds 300
+  headrace train --resume runs/sac-Pendulum-v1-s0-20261115-120000 --steps 200000
+  headrace eval runs/sac-Pendulum-v1-s0-20261115-120000 --episodes 20 --record pendulum.gif
+  headrace graph ppo CartPole-v1 --policy single_learner_coarse --format svg > ppo.svg
+"""
+
+TRAIN = """\
+Train an algorithm in an environment.
+
+ALGO is a name that `headrace algorithms` lists, or module:Class of your own.
+ENV is a Gymnasium id (HalfCheetah-v5), module:id or module:function, envpool:ID, gymnax:ID or brax:ID.
+Everything goes into a run directory: config.json, plan.json, metrics.jsonl, tensorboard/, checkpoints/, best/.
+Ctrl-C saves and stops; `headrace train --resume RUN` goes on with everything, replay included.
+"""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line; a mistake is explained and exits with 2."""
+    parser = argparse.ArgumentParser(
+        "headrace",
+        description="Write an RL training loop once; it runs at the limit of whatever you have.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _train(_command(commands, "train", "train an algorithm in an environment", TRAIN))
+    _eval(_command(commands, "eval", "play episodes with a trained actor", "Play episodes with a trained actor."))
+    _graph(_command(commands, "graph", "show an algorithm's dataflow graph and its fragments", GRAPH))
+    _command(commands, "policies", "list the distribution policies", "List the distribution policies.")
+    _algorithms(_command(commands, "algorithms", "list the algorithms and their settings", ALGORITHMS))
+    _command(commands, "doctor", "what this machine has, and what is missing", "Check this machine.")
+    return parser.parse_args(arguments)
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str, text: str
+) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name, help=line, description=text, epilog=_examples(name), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def _examples(name: str) -> str | None:
+    lines = [line for line in EXAMPLES.splitlines() if line.startswith(f"  headrace {name} ")]
+    return "\n".join(["examples:", *lines]) if lines else None
+
+
+def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
+    many = "?" if optional else None
+    parser.add_argument("algorithm", metavar="ALGO", nargs=many, help="dqn, ppo, sac, td3, or module:Class")
+    parser.add_argument("env", metavar="ENV", nargs=many, help="an environment id, such as Pendulum-v1")
+    parser.add_argument("--policy", default="single", metavar="P", help="distribution policy (default: %(default)s)")
+    parser.add_argument("--replicas", type=int, metavar="N", help="replicas of the collecting fragment")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings of the algorithm; `headrace algorithms ALGO` lists them",
+    )
+
+
+def _train(parser: argparse.ArgumentParser) -> None:
+    _what(parser, optional=True)
+    parser.add_argument("--runtime", default="inline", metavar="R", help="what runs the plan (default: %(default)s)")
+    parser.add_argument(
+        "--steps", type=_whole, metavar="N", help="stop after N environment steps (1e6 if nothing is given)"
+    )
+    parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")
+    parser.add_argument("--until", type=float, metavar="RETURN", help="stop when the evaluator sees this mean return")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="everything random follows from it (default: 0)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="run directory (default: runs/ALGO-ENV-sSEED-TIME)")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run")
+    parser.add_argument(
+        "--eval-every", type=_whole, metavar="N", help="steps between evaluations (default: 5 %% of the time)"
+    )
+    parser.add_argument("--eval-episodes", type=int, default=10, metavar="N", help="episodes of each (default: 10)")
+    parser.add_argument("--checkpoint-every", type=float, default=300.0, metavar="S", help="seconds (default: 300)")
+    parser.add_argument("--debug", action="store_true", help="compile nothing: print and breakpoint() work in stages")
+    parser.add_argument("--quiet", action="store_true", help="no progress display")
+
+
+def _eval(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run directory")
+    parser.add_argument("--episodes", type=int, default=10, metavar="N", help="episodes to play (default: 10)")
+    parser.add_argument("--best", action="store_true", help="the best evaluated actor, not the newest")
+    parser.add_argument("--record", metavar="FILE", help="write a video of the first episode (.mp4 or .gif)")
+
+
+GRAPH = "Show an algorithm's dataflow graph, cut into fragments by a distribution policy."
+ALGORITHMS = "List the algorithms, or the settings of one."
+
+
+def _graph(parser: argparse.ArgumentParser) -> None:
+    _what(parser, optional=False)
+    parser.add_argument("--format", default="text", choices=("text", "json", "svg"), help="(default: text)")
+
+
+def _algorithms(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("algorithm", metavar="ALGO", nargs="?", help="list its settings")
+
+
+def _whole(text: str) -> int:
+    """A whole number, also as 1e6."""
+    value = float(text)
+    if not value.is_integer():
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number")
+    return int(value)

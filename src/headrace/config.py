@@ -1,0 +1,265 @@
+"""Settings: frozen dataclasses whose fields carry their own documentation and refuse nonsense at birth."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin
+
+from headrace.errors import ConfigError, nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings every algorithm has."""
+
+    num_envs: int = 8
+    """Environments stepped side by side, over all replicas together."""
+
+    def __post_init__(self) -> None:
+        self.at_least("num_envs", 1)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse contradictory settings by raising `ConfigError`; called when the config is made."""
+
+    def at_least(self, name: str, low: float, because: str = "") -> None:
+        """Refuse a setting below `low`."""
+        value = getattr(self, name)
+        if not value >= low:
+            raise ConfigError(f"{name}={value} must be at least {because or format(low, 'g')}.")
+
+    def within(self, name: str, low: float, high: float) -> None:
+        """Refuse a setting outside [low, high]."""
+        value = getattr(self, name)
+        if not low <= value <= high:
+            raise ConfigError(f"{name}={value} must lie between {low:g} and {high:g}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetConfig(Config):
+    """Settings of every algorithm that learns networks."""
+
+    learning_rate: float = 3e-4
+    """Step size of Adam."""
+    gamma: float = 0.99
+    """Discount of the future, per step."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Sizes of the hidden layers."""
+    activation: str = "relu"
+    """Between the layers: relu, tanh, elu, silu or gelu."""
+    network: Callable[..., Any] | None = None
+    """Builds every network in place of the default MLP: `network(inputs, outputs, key, **hints)`."""
+
+    def check(self) -> None:
+        self.within("gamma", 0, 1)
+        if not self.learning_rate > 0:
+            raise ConfigError(f"learning_rate={self.learning_rate} must be above 0.")
+        if any(size < 1 for size in self.hidden):
+            raise ConfigError(f"hidden={self.hidden} must be sizes of at least 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig(NetConfig):
+    """Settings of every loop that learns from a replay store."""
+
+    batch_size: int = 256
+    """Transitions in one update."""
+    replay_capacity: int = 1_000_000
+    """Transitions remembered."""
+    samples_per_insert: float = 16.0
+    """Transitions replayed for each one inserted."""
+    warmup: int = 1_000
+    """Transitions collected before the first update."""
+    n_step: int = 1
+    """Steps whose rewards are summed before a value stands for the rest."""
+
+    def check(self) -> None:
+        NetConfig.check(self)
+        self.at_least("batch_size", 1)
+        self.at_least("n_step", 1)
+        self.at_least("warmup", self.batch_size, f"batch_size={self.batch_size}")
+        self.at_least("replay_capacity", self.warmup, f"warmup={self.warmup}")
+        if not self.samples_per_insert > 0:
+            raise ConfigError(f"samples_per_insert={self.samples_per_insert} must be above 0.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig(NetConfig):
+    """Settings of every loop that learns from each trajectory as it comes."""
+
+    horizon: int = 128
+    """Steps of every environment in one trajectory."""
+    epochs: int = 4
+    """How often learning goes over a trajectory."""
+    minibatch_size: int = 256
+    """Transitions in one update."""
+
+    def check(self) -> None:
+        NetConfig.check(self)
+        self.at_least("horizon", 1)
+        self.at_least("epochs", 1)
+        self.at_least("minibatch_size", 1)
+        size = self.horizon * self.num_envs
+        if size % self.minibatch_size:
+            raise ConfigError(
+                f"minibatch_size={self.minibatch_size} must divide horizon * num_envs = "
+                f"{self.horizon} * {self.num_envs} = {size}."
+            )
+
+
+C = TypeVar("C", bound=Config)
+
+
+def override(config: C, settings: Mapping[str, Any]) -> C:
+    """A copy of `config` with other settings; text values are read as the field's type."""
+    hints = typing.get_type_hints(type(config))
+    known = {field.name for field in dataclasses.fields(config)}
+    changes: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in known:
+            raise ConfigError(
+                f"{type(config).__name__} has no setting '{name}'{nearest(name, known)} "
+                f"(valid: {', '.join(sorted(known))})."
+            )
+        changes[name] = parse(name, value, hints[name]) if isinstance(value, str) else value
+        if not fits(changes[name], hints[name]):
+            raise ConfigError(f"{name} takes {describe(hints[name])}, got {changes[name]!r}.")
+    return dataclasses.replace(config, **changes)
+
+
+def parse(name: str, text: str, hint: Any) -> Any:
+    """Read `text` as a value of type `hint`."""
+    if hint is str:
+        return text
+    if _is_function(hint) and ":" in text:
+        return load_object(text)
+    plain = {"true": True, "false": False, "none": None}.get(text.lower(), text)
+    if not isinstance(plain, str):
+        return plain
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        if _accepts(hint, str):
+            return text
+        raise ConfigError(f"{name} takes {describe(hint)}, got '{text}'.") from None
+    if _accepts(hint, tuple):
+        return tuple(value) if isinstance(value, list | tuple) else (value,)
+    if isinstance(value, float) and _accepts(hint, int) and not _accepts(hint, float) and value.is_integer():
+        return int(value)  # 1e6
+    return value
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type that a field is annotated with."""
+    origin = get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, part) for part in get_args(hint))
+    if origin is typing.Literal:
+        return value in get_args(hint)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(fits(item, get_args(hint)[0]) for item in value)
+    if _is_function(hint):
+        return callable(value)
+    if hint in (None, type(None)):
+        return value is None
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return not isinstance(hint, type) or isinstance(value, hint)
+
+
+def describe(hint: Any) -> str:
+    """A type as a person says it."""
+    if get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(repr(choice) for choice in get_args(hint))
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(describe(part) for part in get_args(hint))
+    if get_origin(hint) is tuple:
+        return f"a list of {describe(get_args(hint)[0])}s such as 256,256"
+    if _is_function(hint):
+        return "a function (module:name)"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+    return names.get(hint, str(hint))
+
+
+def to_json(config: Config) -> dict[str, Any]:
+    """The config as plain JSON values; functions become `module:name`."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: _plain(value) for name, value in values.items()}
+
+
+def from_json(cls: type[C], values: Mapping[str, Any]) -> C:
+    """The config that `to_json` wrote."""
+    hints = typing.get_type_hints(cls)
+    read = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    for name, value in read.items():
+        if isinstance(value, str) and _is_function(hints.get(name)):
+            read[name] = load_object(value)
+    return override(cls(), read)
+
+
+@cache
+def field_docs(cls: type) -> dict[str, str]:
+    """The string under each field, as CleanRL's readers expect to find them."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for here, after in zip(body.body, body.body[1:], strict=False):
+            if isinstance(here, ast.AnnAssign) and isinstance(here.target, ast.Name):
+                text = after.value.value if _is_text(after) else ""  # type: ignore[attr-defined]
+                docs[here.target.id] = inspect.cleandoc(text)
+    return docs
+
+
+def load_object(path: str) -> Any:
+    """The object that `module:name` names."""
+    module, _, name = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"'{path}' cannot be imported ({error}); give module:name of something importable.") from None
+    return found
+
+
+def object_path(value: Callable[..., Any]) -> str:
+    """`module:name` of a function or class."""
+    return f"{value.__module__}:{value.__qualname__}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return object_path(value) if callable(value) else value
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _is_function(hint: Any) -> bool:
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_is_function(part) for part in get_args(hint))
+    return hint is Callable or get_origin(hint) is typing.get_origin(Callable[..., Any])
+
+
+def _accepts(hint: Any, kind: type) -> bool:
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_accepts(part, kind) for part in get_args(hint))
+    if get_origin(hint) is typing.Literal:
+        return any(isinstance(choice, kind) for choice in get_args(hint))
+    return hint is kind or get_origin(hint) is kind

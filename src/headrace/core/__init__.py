@@ -1,0 +1,27 @@
+"""What an algorithm is written in."""
+
+from headrace.config import Config, NetConfig, ReplayConfig, RolloutConfig
+from headrace.core.algorithm import Algorithm
+from headrace.core.cells import Cell, Learned, Tracked
+from headrace.core.handles import Env, Replay, Rollout
+from headrace.core.stage import Reads, Writes, stage
+from headrace.errors import ConfigError, EnvError
+
+__all__ = [
+    "Algorithm",
+    "Cell",
+    "Config",
+    "ConfigError",
+    "Env",
+    "EnvError",
+    "Learned",
+    "NetConfig",
+    "Reads",
+    "Replay",
+    "ReplayConfig",
+    "Rollout",
+    "RolloutConfig",
+    "Tracked",
+    "Writes",
+    "stage",
+]

@@ -1,0 +1,60 @@
+"""The base of every algorithm: its config, its cells, its stages, its loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
+
+from headrace.config import Config, override
+from headrace.core.cells import Cell
+from headrace.core.stage import BoundStage
+from headrace.errors import LoopError
+from headrace.types import EnvSpec
+
+C = TypeVar("C", bound=Config)
+
+
+class Algorithm(ABC, Generic[C]):
+    """A training algorithm, written once.
+
+    SAC()                    # its defaults
+    SAC(batch_size=512)      # some settings of its own
+    SAC(SACConfig(...))      # a whole config
+    """
+
+    config_type: ClassVar[type[Config]]
+    config: C
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in getattr(cls, "__orig_bases__", ()):
+            if get_origin(base) is Algorithm:
+                cls.config_type = get_args(base)[0]
+
+    def __init__(self, config: C | None = None, **settings: Any):
+        if not isinstance(getattr(type(self), "config_type", None), type):
+            raise LoopError(
+                f"{type(self).__name__} does not say what its config is; "
+                f"declare it as 'class {type(self).__name__}(Algorithm[MyConfig])'."
+            )
+        made = config if config is not None else self.config_type()
+        self.config = override(made, settings)  # type: ignore[assignment]
+
+    @property
+    def name(self) -> str:
+        """How it is called on the command line and in run directories."""
+        return type(self).__name__.lower()
+
+    @abstractmethod
+    def cells(self, spec: EnvSpec, key: Any) -> Mapping[str, Cell]:
+        """The state it learns, by name."""
+
+    @property
+    @abstractmethod
+    def play(self) -> BoundStage:
+        """The stage that acts without exploring, `play(obs, ...)`: what is evaluated and shown."""
+
+    @abstractmethod
+    def loop(self, *handles: Any, **named: Any) -> None:
+        """One pass of training. Its arguments are `env: Env` and stores, each `Replay` or `Rollout`."""

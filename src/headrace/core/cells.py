@@ -1,0 +1,85 @@
+"""Cells: named state that stages read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from headrace.types import Array, Tree
+
+_reduce: ContextVar[Callable[[Tree], Tree] | None] = ContextVar("reduce", default=None)
+
+
+@contextmanager
+def reducing(reduce: Callable[[Tree], Tree]) -> Iterator[None]:
+    """Pass every gradient computed in this block through `reduce`: how replicas learn as one."""
+    token = _reduce.set(reduce)
+    try:
+        yield
+    finally:
+        _reduce.reset(token)
+
+
+class Learned(eqx.Module):
+    """A module with its optimiser: changed by gradients, in `minimise` alone."""
+
+    module: Any
+    state: Tree
+    updates: Array
+    optimiser: optax.GradientTransformation = eqx.field(static=True)
+
+    def __init__(self, module: Any, optimiser: optax.GradientTransformation):
+        self.module = module
+        self.optimiser = optimiser
+        self.state = optimiser.init(eqx.filter(module, eqx.is_inexact_array))
+        self.updates = jnp.zeros((), jnp.int32)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def minimise(self, loss: Callable[[Any], Any], has_aux: bool = False) -> tuple[Learned, Any]:
+        """One optimiser step down the gradient of `loss(module)`.
+
+        Returns the changed cell and the loss; with `has_aux`, where `loss` returns a pair, the pair.
+        """
+        value, gradient = eqx.filter_value_and_grad(loss, has_aux=has_aux)(self.module)
+        reduce = _reduce.get()
+        if reduce is not None:
+            gradient = reduce(gradient)
+        step, state = self.optimiser.update(gradient, self.state, eqx.filter(self.module, eqx.is_inexact_array))
+        module = eqx.apply_updates(self.module, step)
+        changed = eqx.tree_at(
+            lambda cell: (cell.module, cell.state, cell.updates), self, (module, state, self.updates + 1)
+        )
+        return changed, value
+
+
+class Tracked(eqx.Module):
+    """A module that follows something else: a target network, running statistics, a schedule."""
+
+    module: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def set(self, module: Any) -> Tracked:
+        """The cell with another module."""
+        return Tracked(module)
+
+    def track(self, source: Learned | Tracked, tau: float | Array) -> Tracked:
+        """Move a share `tau` of the way to `source`."""
+
+        def move(mine: Any, theirs: Any) -> Any:
+            return mine + tau * (theirs - mine) if eqx.is_inexact_array(mine) else theirs
+
+        return Tracked(jax.tree.map(move, self.module, source.module))
+
+
+Cell = Learned | Tracked

@@ -1,0 +1,30 @@
+"""Returns and advantages over trajectories, `[steps, num_envs]`."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from headrace.types import Array
+
+
+def gae(errors: Array, done: Array, decay: float) -> Array:
+    """Advantages from one-step errors, `[steps, num_envs]`: no credit crosses the end of an episode."""
+
+    def back(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        error, end = now
+        advantage = error + decay * ~end * later
+        return advantage, advantage
+
+    return jax.lax.scan(back, jnp.zeros_like(errors[0]), (errors, done), reverse=True)[1]
+
+
+def discounted(rewards: Array, done: Array, gamma: float) -> Array:
+    """Running discounted sums of rewards, started anew with each episode."""
+
+    def forward(past: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        reward, end = now
+        total = gamma * past + reward
+        return total * ~end, total
+
+    return jax.lax.scan(forward, jnp.zeros_like(rewards[0]), (rewards, done))[1]

@@ -1,0 +1,127 @@
+"""Stages: pure functions whose signature is their dataflow.
+
+    @stage
+    def learn(self, batch, target: Reads, critic: Writes, key): ...
+
+`batch` is data, `target` and `critic` are cells, `key` is a random key derived from (seed, node, pass,
+replica). A stage that writes returns `(written cells, metrics)`; one that only reads returns data.
+Called with every argument, a stage is the plain function it decorates. Called inside a loop that is
+being traced, with its data only, it becomes a node of the graph.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Annotated, Any, Protocol, get_args
+
+from headrace.errors import LoopError
+
+
+class Use(Enum):
+    """How a stage uses a cell."""
+
+    READS = "reads"
+    WRITES = "writes"
+
+
+Reads = Annotated[Any, Use.READS]
+"""Marks a stage's argument as a cell it reads: it gets the cell's module."""
+
+Writes = Annotated[Any, Use.WRITES]
+"""Marks a stage's argument as a cell it writes: it gets the cell and returns it changed."""
+
+KEY = "key"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a stage takes, in the order of its arguments."""
+
+    data: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    wants_key: bool
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.reads + self.writes
+
+
+class Recorder(Protocol):
+    """Whoever is tracing a loop."""
+
+    def stage(self, stage: BoundStage, data: tuple[Any, ...], options: dict[str, Any]) -> Any: ...
+
+
+_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+
+
+@contextmanager
+def recording(recorder: Recorder | None) -> Iterator[None]:
+    """Let stages called in this block record themselves; None lets them run as plain functions."""
+    token = _recorder.set(recorder)
+    try:
+        yield
+    finally:
+        _recorder.reset(token)
+
+
+class Stage:
+    """A decorated function, found on the class of its algorithm."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __get__(self, algorithm: Any, owner: type | None = None) -> Any:
+        return self if algorithm is None else BoundStage(self, algorithm)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """Read off the annotations, once."""
+        try:
+            hints = inspect.get_annotations(self.function, eval_str=True)
+        except NameError as error:
+            raise LoopError(f"stage '{self.name}' has an annotation that cannot be read: {error}.") from None
+        names = list(inspect.signature(self.function).parameters)[1:]
+        uses = {name: next((a for a in get_args(hints.get(name)) if isinstance(a, Use)), None) for name in names}
+        return Signature(
+            data=tuple(name for name in names if uses[name] is None and name != KEY),
+            reads=tuple(name for name in names if uses[name] is Use.READS),
+            writes=tuple(name for name in names if uses[name] is Use.WRITES),
+            wants_key=KEY in names,
+        )
+
+
+class BoundStage:
+    """A stage of one algorithm."""
+
+    def __init__(self, stage: Stage, algorithm: Any):
+        self.stage = stage
+        self.algorithm = algorithm
+
+    @property
+    def name(self) -> str:
+        return self.stage.name
+
+    @property
+    def signature(self) -> Signature:
+        return self.stage.signature
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        recorder = _recorder.get()
+        if recorder is not None:
+            return recorder.stage(self, args, kwargs)
+        return self.stage.function(self.algorithm, *args, **kwargs)
+
+
+def stage(function: Callable[..., Any]) -> Any:
+    """Make a method of an algorithm a stage."""
+    return Stage(function)

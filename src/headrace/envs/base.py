@@ -1,0 +1,106 @@
+"""The one protocol every environment keeps, on the host and in JAX."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace.errors import EnvError
+from headrace.types import Array, EnvSpec, Tree
+
+
+class Step(NamedTuple):
+    """What one action led to in every environment, `[num_envs, ...]`: always a real transition.
+
+    `obs` and `next_obs` may be the same arrays when no episode ended: read them, do not write to them.
+    """
+
+    obs: Tree
+    """What to act on next: after the reset where an episode ended."""
+    reward: Array
+    terminated: Array
+    truncated: Array
+    """Cut short by a time limit; False where terminated."""
+    next_obs: Tree
+    """What the action led to, before any reset."""
+
+
+class Episode(NamedTuple):
+    """A finished episode: its undiscounted sum of rewards and its number of steps."""
+
+    reward: float
+    length: int
+
+
+class Finished(NamedTuple):
+    """Return and length of the episodes that ended at this step, `[num_envs]`; 0 where not `done`."""
+
+    done: Array
+    reward: Array
+    length: Array
+
+
+class HostEnv(ABC):
+    """Environments stepped on the CPU, NumPy in and out.
+
+    The arrays returned by a call stay valid during the next call and are overwritten by the one after it.
+    """
+
+    spec: EnvSpec
+
+    @abstractmethod
+    def reset(self, seed: int) -> Tree:
+        """Start every environment anew, each with a seed derived from (seed, index), and observe."""
+
+    @abstractmethod
+    def step(self, action: Array) -> Step:
+        """Act in every environment and reset those whose episode ended."""
+
+    @abstractmethod
+    def drain(self) -> list[Episode]:
+        """The episodes finished since the last call."""
+
+    @abstractmethod
+    def render(self) -> np.ndarray[Any, Any] | None:
+        """An RGB frame of the first environment, if it was made to render."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the environments hold."""
+
+
+class JaxEnv(ABC):
+    """Environments as pure functions of a state, batched over `spec.num_envs`."""
+
+    spec: EnvSpec
+
+    @abstractmethod
+    def reset(self, key: Array) -> tuple[Tree, Tree]:
+        """A first state and what it shows."""
+
+    @abstractmethod
+    def step(self, state: Tree, action: Array, key: Array) -> tuple[Tree, Step, Finished]:
+        """Act in every environment and reset those whose episode ended."""
+
+    def render(self, state: Tree) -> np.ndarray[Any, Any] | None:
+        """An RGB frame of the first environment, where it can draw itself."""
+        return None
+
+
+def seeds(seed: int, num_envs: int) -> list[int]:
+    """A seed for each environment, as different as (seed, index) are."""
+    return [int(np.random.SeedSequence([seed % 2**64, i]).generate_state(1)[0]) >> 1 for i in range(num_envs)]
+
+
+def optional(module: str, extra: str, env: str) -> Any:
+    """A module of an extra; refuses with the command that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise EnvError(
+            f"'{env}' needs the package {package} ({error}); install it with: pip install 'headrace[{extra}]'."
+        ) from None

@@ -1,0 +1,120 @@
+"""EnvPool's C++ environments, reset by hand so that no step is lost to its automatic reset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.envs.base import Episode, HostEnv, Step, optional, seeds
+from headrace.envs.gymnasium_env import quiet
+from headrace.envs.ids import suggest
+from headrace.envs.spaces import Actions, choices, not_finite, observations
+from headrace.errors import EnvError
+from headrace.types import MASK, Array, EnvSpec, Tree
+
+
+class EnvPoolEnv(HostEnv):
+    """A pool of `num_envs` environments, stepped by EnvPool's threads, all together.
+
+    EnvPool resets an ended episode on the step after, whose action and reward are void. Resetting the ended
+    ones explicitly keeps every step real. An episode that terminates at the very step of its time limit is
+    truncated in EnvPool's account: its flags do not tell the two apart.
+    """
+
+    def __init__(self, name: str, num_envs: int, *, render: bool = False):
+        task = name.removeprefix("envpool:")
+        self._envpool = optional("envpool", "envpool", name)
+        known = self._envpool.list_all_envs()
+        if task not in known:
+            raise EnvError(f"'{name}' is not an environment of EnvPool{suggest(task, known)}")
+        self._task = task
+        self._options: dict[str, Any] = {"num_envs": num_envs, **({"render_mode": "rgb_array"} if render else {})}
+        with quiet():
+            try:
+                spec = self._envpool.make_spec(task)
+                self._pool = self._envpool.make_gymnasium(task, **self._options)
+            except Exception as error:
+                raise EnvError(f"'{name}' cannot be made: {type(error).__name__}: {error}.") from error
+            self._actions = Actions(spec.action_space, name, num_envs)
+            self._observations = observations(spec.observation_space, self._actions.space, name)
+            has_mask = any(leaf.name == MASK for leaf in self._observations.leaves)
+            if not has_mask and choices(self._actions.space) and MASK in self._pool.reset()[1]:
+                self._observations = self._observations.with_info_mask(self._actions.space)
+        self.spec = EnvSpec(name, self._observations.space, self._actions.space, num_envs)
+        self._render = render
+        self._count = 0
+        self._returns = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, np.int64)
+        self._finished: list[Episode] = []
+
+    def reset(self, seed: int) -> Tree:
+        self._count = 0
+        self._returns[:] = 0
+        self._lengths[:] = 0
+        starts = seeds(seed, self.spec.num_envs)
+        self._pool.close()
+        with quiet():
+            # EnvPool takes a seed at birth only.
+            self._pool = self._envpool.make_gymnasium(self._task, **self._options, seed=starts)
+            obs, info = self._pool.reset()
+        first = self._observations.batch(obs, info, self.spec.num_envs)
+        self._check(first, "a first observation")
+        return first
+
+    def step(self, action: Array) -> Step:
+        num_envs = self.spec.num_envs
+        rows = self._actions.decode(action)
+        self._count += 1
+        try:
+            seen, gain, terminated, truncated, info = self._pool.step(rows)
+        except Exception as error:
+            raise EnvError(f"'{self.spec.id}' raised {type(error).__name__}: {error} at step {self._count}.") from error
+        reward = gain.astype(np.float32, copy=False)
+        next_obs = self._observations.batch(seen, info, num_envs)
+        self._check(reward, "a reward")
+        self._check(next_obs, "an observation")
+        self._returns += reward
+        self._lengths += 1
+        truncated = truncated & ~terminated
+        ended = np.flatnonzero(terminated | truncated).astype(np.int32)
+        if not ended.size:
+            return Step(next_obs, reward, terminated, truncated, next_obs)
+        for index in ended:
+            self._finished.append(Episode(float(self._returns[index]), int(self._lengths[index])))
+        self._returns[ended] = 0
+        self._lengths[ended] = 0
+        fresh, info = self._pool.reset(ended)
+        first = self._observations.batch(fresh, info, ended.size)
+        return Step(_replace(next_obs, ended, first), reward, terminated, truncated, next_obs)
+
+    def drain(self) -> list[Episode]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def render(self) -> np.ndarray[Any, Any] | None:
+        if not self._render:
+            return None
+        try:
+            return np.asarray(self._pool.render()[0])
+        except Exception as error:
+            raise EnvError(f"'{self.spec.id}' cannot be drawn here ({type(error).__name__}: {error}).") from error
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _check(self, tree: Tree, what: str) -> None:
+        bad = not_finite(tree, self.spec.num_envs)
+        if bad is not None:
+            raise EnvError(
+                f"'{self.spec.id}' (environment {bad}) returned {what} that is not finite at step {self._count}."
+            )
+
+
+def _replace(tree: Tree, rows: Array, values: Tree) -> Tree:
+    """A copy of `tree` with other rows."""
+    if isinstance(tree, dict):
+        return {name: _replace(part, rows, values[name]) for name, part in tree.items()}
+    array = tree.copy()
+    array[rows] = values
+    return array

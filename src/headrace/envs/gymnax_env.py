@@ -1,0 +1,61 @@
+"""gymnax environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from headrace.envs.base import optional
+from headrace.envs.gymnasium_env import quiet
+from headrace.envs.ids import suggest
+from headrace.envs.jax_env import BatchedEnv, SingleEnv
+from headrace.envs.spaces import Actions, observed, tidy
+from headrace.errors import EnvError
+from headrace.types import Array, Discrete, Tree
+
+FOREVER = 2**31 - 1
+
+
+class GymnaxEnv(SingleEnv):
+    """A gymnax environment, stepped without gymnax's own reset so that the last observation is kept."""
+
+    def __init__(self, name: str, env: Any, params: Any):
+        spaces = optional("gymnax.environments.spaces", "jaxenvs", name)
+        base = optional("gymnax.environments.environment", "jaxenvs", name).Environment
+        self._env, self._params = env, params
+        # An environment may still count its time limit as an end in `is_terminal`, as gymnax did before 1.0.
+        self._merges_limit = type(env).is_terminal is not base.is_terminal
+        with quiet():
+            self._actions = Actions(spaces.gymnax_space_to_gym_space(env.action_space(params)), name)
+        self.action = self._actions.space
+        declared = env.observation_space(params)
+        # The shapes are the truth: several gymnax environments declare another dtype than they return.
+        shapes, _ = jax.eval_shape(env.reset_env, jax.random.key(0), params)
+        self.observation = Discrete(int(declared.n)) if isinstance(declared, spaces.Discrete) else observed(shapes)
+
+    def reset(self, key: Array) -> tuple[Tree, Tree]:
+        obs, state = self._env.reset_env(key, self._params)
+        return state, tidy(obs)
+
+    def step(self, state: Tree, action: Array, key: Array) -> tuple[Tree, Tree, Array, Array, Array]:
+        params = self._params
+        obs, state, reward, done, _ = self._env.step_env(key, state, self._actions.decode_jax(action), params)
+        if self._merges_limit:
+            done = self._env.is_terminal(state, params.replace(max_steps_in_episode=FOREVER))
+        truncated = self._env.is_truncated(state, params)
+        return state, tidy(obs), jnp.reshape(reward, ()), jnp.asarray(done), jnp.asarray(truncated)
+
+
+def make_gymnax(name: str, num_envs: int) -> BatchedEnv:
+    """The environments of `gymnax:ID`."""
+    gymnax = optional("gymnax", "jaxenvs", name)
+    task = name.removeprefix("gymnax:")
+    if task not in gymnax.registered_envs:
+        raise EnvError(f"'{name}' is not an environment of gymnax{suggest(task, gymnax.registered_envs)}")
+    try:
+        env, params = gymnax.make(task)
+    except Exception as error:
+        raise EnvError(f"'{name}' cannot be made: {type(error).__name__}: {error}.") from error
+    return BatchedEnv(name, GymnaxEnv(name, env, params), num_envs)

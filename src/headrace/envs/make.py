@@ -1,0 +1,162 @@
+"""From what a user calls an environment to the environment."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
+
+from headrace.config import load_object
+from headrace.envs.base import HostEnv, JaxEnv
+from headrace.envs.brax_env import make_brax
+from headrace.envs.envpool_env import EnvPoolEnv
+from headrace.envs.gymnasium_env import GymnasiumEnv, quiet
+from headrace.envs.gymnax_env import make_gymnax
+from headrace.envs.ids import suggest
+from headrace.errors import ConfigError, EnvError
+
+EnvLike = str | Callable[..., Any]
+"""A Gymnasium id, `module:id`, `envpool:ID`, `gymnax:ID`, `brax:ID`, or a function that makes an environment."""
+
+
+def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxEnv:
+    """`num_envs` environments side by side.
+
+    make("HalfCheetah-v5", 8)
+    make("my_package:MyEnv-v0", 8)       # imports my_package first, as gymnasium.make does
+    make("envpool:Pong-v5", 64)
+    make("gymnax:CartPole-v1", 1024)     # pure JAX, as is brax:ant
+    make(lambda: MyEnv(size=5), 8)       # a gymnasium.Env
+    make(MyJaxEnv, 1024)                 # a function with an argument is given num_envs
+    """
+    if num_envs < 1:
+        raise EnvError(f"num_envs={num_envs} must be at least 1.")
+    if not isinstance(env, str):
+        return _call(env, env_id(env), num_envs, render)
+    prefix, colon, rest = env.partition(":")
+    match prefix if colon else "":
+        case "":
+            return _make_gymnasium(env, env, num_envs, render)
+        case "envpool":
+            return EnvPoolEnv(env, num_envs, render=render)
+        case "gymnax":
+            return make_gymnax(env, num_envs)
+        case "brax":
+            return make_brax(env, num_envs)
+    _import(prefix, env)
+    if rest not in gym.registry:
+        try:
+            return _call(load_object(env), env, num_envs, render)
+        except ConfigError:
+            pass  # the module has no such name, so it is an id
+    return _make_gymnasium(rest, env, num_envs, render)
+
+
+def env_id(env: EnvLike) -> str:
+    """What to call an environment in logs and run directories; a function becomes `module:name`."""
+    if isinstance(env, str):
+        return env
+    if isinstance(env, partial):
+        return env_id(env.func)
+    named = env if hasattr(env, "__qualname__") else type(env)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def _make_gymnasium(known_as: str, env: str, num_envs: int, render: bool) -> GymnasiumEnv:
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    found = _registered(known_as, env)
+    if "mujoco" in str(gym.registry[found].entry_point) and find_spec("mujoco"):
+        importlib.import_module("mujoco")  # or `quiet` would not know whom to quieten
+    with quiet():
+        # Only the first is drawn, and drawing is dear even to prepare.
+        envs = [_create(found, env, render and i == 0) for i in range(num_envs)]
+    return GymnasiumEnv(env, envs, render=render)
+
+
+def _registered(name: str, env: str) -> str:
+    """The id under which Gymnasium knows a name; the newest version where none is given."""
+    if name in gym.registry:
+        return name
+    try:
+        namespace, plain, version = parse_env_id(name)
+    except gym.error.Error:
+        raise EnvError(f"'{env}' is not a Gymnasium id, which look like 'CartPole-v1'.") from None
+    newest = find_highest_version(namespace, plain) if version is None else None
+    if newest is not None:
+        return get_env_id(namespace, plain, newest)
+    hint = suggest(name, gym.registry)
+    if namespace == "ALE":
+        hint = f"; Atari games come with the package ale-py, as 'ale_py:{name}'."
+    raise EnvError(f"'{env}' is not a registered Gymnasium environment{hint}")
+
+
+def _create(name: str, env: str, render: bool) -> Any:
+    try:
+        if render:
+            try:
+                return gym.make(name, disable_env_checker=True, render_mode="rgb_array")
+            except TypeError as error:
+                if "render_mode" not in str(error):
+                    raise
+        return gym.make(name, disable_env_checker=True)
+    except Exception as error:
+        raise _refusal(env, error) from error
+
+
+def _call(function: Any, name: str, num_envs: int, render: bool) -> HostEnv | JaxEnv:
+    if not callable(function):
+        raise EnvError(f"an environment is an id or a function that makes one, got {function!r}.")
+    parameters = inspect.signature(function).parameters
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    wants_number = any(
+        p.name == "num_envs" or (p.default is p.empty and p.kind in positional) for p in parameters.values()
+    )
+
+    def attempt(drawn: bool) -> Any:
+        options = {"render_mode": "rgb_array"} if drawn and "render_mode" in parameters else {}
+        try:
+            with quiet():
+                if "num_envs" in parameters:
+                    return function(num_envs=num_envs)
+                return function(num_envs) if wants_number else function(**options)
+        except Exception as error:
+            raise _refusal(name, error) from error
+
+    made = attempt(render)
+    if isinstance(made, gym.Env):
+        if wants_number:
+            raise EnvError(f"'{name}' makes one gymnasium.Env, so it must take no arguments; wrap it in a function.")
+        return GymnasiumEnv(name, [made, *(attempt(False) for _ in range(num_envs - 1))], render=render)
+    if not isinstance(made, JaxEnv | HostEnv):
+        raise EnvError(f"'{name}' made a {type(made).__name__}, not a gymnasium.Env or a headrace.envs.JaxEnv.")
+    if made.spec.num_envs != num_envs:
+        raise EnvError(
+            f"'{name}' made {made.spec.num_envs} environments where {num_envs} were asked for; "
+            f"let it take num_envs as its argument."
+        )
+    return made
+
+
+def _import(module: str, env: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise EnvError(f"'{env}' needs the module '{module}', which cannot be imported ({error}).") from error
+
+
+def _refusal(env: str, error: Exception) -> EnvError:
+    if isinstance(error, EnvError):
+        return error
+    text = " ".join(str(error).split()).rstrip(".")
+    if isinstance(error, ImportError | gym.error.DependencyNotInstalled):
+        if "mujoco" in text.lower() and "gymnasium-robotics" not in text:
+            return EnvError(f"'{env}' needs MuJoCo; install it with: pip install 'headrace[mujoco]'.")
+        return EnvError(f"'{env}' needs a package that is not installed: {text}.")
+    return EnvError(f"'{env}' cannot be made: {type(error).__name__}: {text}.")

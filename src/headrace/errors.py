@@ -1,0 +1,59 @@
+"""Everything headrace raises on purpose.
+
+    HeadraceError               somebody can act on it: the message says what, what was got, what to do
+    ├── UsageError              a wrong name, value or combination, refused before anything starts
+    │   ├── ConfigError         a setting of an algorithm
+    │   ├── EnvError            an environment that cannot be made, or does not keep its protocol
+    │   ├── LoopError           a loop, stage or cell that does not fit together
+    │   └── PlanError           a distribution that cannot be right for this graph or machine
+    ├── CapacityError           not enough memory for what was asked
+    └── CheckpointError         a run or checkpoint that cannot be read
+
+The command line prints the message as one sentence and exits with 2. Any other exception is our bug
+and exits with 1.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HeadraceError(Exception):
+    """Base of everything a user can act on."""
+
+
+class UsageError(HeadraceError):
+    """A wrong name, value or combination."""
+
+
+class ConfigError(UsageError):
+    """A setting that an algorithm refuses."""
+
+
+class EnvError(UsageError):
+    """An environment that cannot be made or that breaks its protocol."""
+
+
+class LoopError(UsageError):
+    """A loop, stage or cell that does not fit the others."""
+
+
+class PlanError(UsageError):
+    """A distribution that cannot be right for this graph or machine."""
+
+
+class CapacityError(HeadraceError):
+    """Not enough memory for what was asked."""
+
+
+class CheckpointError(HeadraceError):
+    """A run directory or checkpoint that cannot be read."""
+
+
+def nearest(name: str, known: Iterable[str], count: int = 1) -> str:
+    """A hint such as ``"; did you mean 'Pendulum-v1'?"``, empty when nothing is close."""
+    close = difflib.get_close_matches(name, sorted(known), n=count, cutoff=0.5)
+    if not close:
+        return ""
+    return "; did you mean " + " or ".join(f"'{name}'" for name in close) + "?"

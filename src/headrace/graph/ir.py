@@ -1,0 +1,137 @@
+"""The graph of a loop: nodes (stage, env and store operations) and the typed edges between them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import jax
+
+from headrace.types import EnvSpec, Tree, tree_bytes
+
+Kind = Literal["env", "stage", "store"]
+Role = Literal["environment", "acting", "storing", "learning", "computing"]
+Domain = Literal["collect", "learn"]
+"""A store separates two rate domains: what fills it and what learns from it."""
+
+EdgeKind = Literal["data", "cell", "replay", "rollout", "state"]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """One array among what a node yields."""
+
+    node: str
+    leaf: int
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A stage's argument and the cell behind it."""
+
+    argument: str
+    cell: str
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operation of the loop."""
+
+    id: str
+    kind: Kind
+    name: str
+    inputs: tuple[Any, ...]
+    """For each argument a pytree with `Ref` leaves."""
+    output: Tree
+    """The shapes of what one execution yields."""
+    reads: tuple[Bound, ...] = ()
+    writes: tuple[Bound, ...] = ()
+    options: dict[str, Any] | None = None
+    times: int = 1
+    """Executions in one pass: the steps of an unroll."""
+    every: int = 1
+    """It runs in every so many passes."""
+    function: Any = None
+    """The stage, for nodes of that kind."""
+    role: Role = "computing"
+    domain: Domain = "collect"
+
+    @property
+    def sources(self) -> Iterator[Ref]:
+        """Every array it takes."""
+        return (leaf for leaf in jax.tree.leaves(self.inputs) if isinstance(leaf, Ref))
+
+    @property
+    def number(self) -> int:
+        """A number that follows from its name alone: random keys are derived from it."""
+        return zlib.crc32(self.id.encode())
+
+    @property
+    def store(self) -> str:
+        """The store an operation such as `replay.insert` belongs to."""
+        return self.name.partition(".")[0]
+
+    def option(self, name: str) -> Any:
+        return (self.options or {})[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """Something that flows from one node to another."""
+
+    source: str
+    target: str
+    what: str
+    struct: Tree
+    kind: EdgeKind
+
+    @property
+    def bytes(self) -> int:
+        return tree_bytes(self.struct)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """What one symbolic call of a loop recorded."""
+
+    algorithm: str
+    spec: EnvSpec
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    cells: dict[str, Tree]
+    """The shapes of each cell: what its readers see, without the optimiser's state."""
+    play: Node
+    """Acting without exploring: not part of the loop, run by whoever evaluates or shows."""
+
+    @cached_property
+    def by_id(self) -> dict[str, Node]:
+        return {node.id: node for node in self.nodes}
+
+    def where(self, **wanted: Any) -> tuple[Node, ...]:
+        """The nodes whose attributes are as given: `where(role="acting")`."""
+        return tuple(n for n in self.nodes if all(getattr(n, name) == value for name, value in wanted.items()))
+
+    def only(self, name: str) -> Node:
+        """The one node of a name, such as `env.step`."""
+        (node,) = self.where(name=name)
+        return node
+
+    @property
+    def source(self) -> Node:
+        """Where the learning domain begins: the node that takes from the store."""
+        (node,) = (node for node in self.where(kind="store", domain="learn"))
+        return node
+
+    @property
+    def sink(self) -> Node:
+        """Where the collecting domain ends: the node that fills the store."""
+        (node,) = (node for node in self.where(kind="store", domain="collect"))
+        return node
+
+    @property
+    def on_policy(self) -> bool:
+        """Whether it learns from each trajectory as it comes."""
+        return self.source.option("store") == "rollout"

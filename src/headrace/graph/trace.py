@@ -1,0 +1,376 @@
+"""trace: run a loop once with handles that record, and return its graph.
+
+Nobody types a shape: every edge's shape and dtype follow from the environment's spaces through
+`jax.eval_shape` of each stage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from headrace.core.algorithm import Algorithm
+from headrace.core.cells import Cell
+from headrace.core.handles import Env, Replay, Rollout
+from headrace.core.stage import BoundStage, recording
+from headrace.errors import HeadraceError, LoopError, nearest
+from headrace.graph.ir import Bound, Domain, Edge, Graph, Node, Ref, Role
+from headrace.types import Batch, EnvSpec, Transition, Tree, struct, transition_struct
+
+
+class Symbol:
+    """Stands for an array while the loop is traced: where it comes from and its shape."""
+
+    def __init__(self, ref: Ref, struct: jax.ShapeDtypeStruct):
+        self.ref = ref
+        self.shape = struct.shape
+        self.dtype = struct.dtype
+
+    @property
+    def struct(self) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(self.shape, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}{list(self.shape)} from {self.ref.node}"
+
+    def __bool__(self) -> bool:
+        raise LoopError(
+            f"the loop branches on {self!r}, but a loop is traced once, before there are values; "
+            "decide inside a stage with jnp.where or lax.cond."
+        )
+
+
+def trace(algorithm: Algorithm[Any], spec: EnvSpec) -> Graph:
+    """Run the loop once symbolically and return its graph."""
+    tracer = Tracer(algorithm, spec)
+    with recording(tracer):
+        algorithm.loop(**_handles(algorithm, tracer))
+    return tracer.graph()
+
+
+class Tracer:
+    """Records nodes as the loop calls its handles and stages."""
+
+    def __init__(self, algorithm: Algorithm[Any], spec: EnvSpec):
+        self.algorithm = algorithm
+        self.spec = spec
+        self.nodes: list[Node] = []
+        self.flows: list[Edge] = []
+        self.times = 1
+        with recording(None):
+            self.cells: dict[str, Cell] = eqx.filter_eval_shape(
+                lambda key: dict(algorithm.cells(spec, key)), jax.eval_shape(lambda: jax.random.key(0))
+            )
+
+    def add(self, kind: Any, name: str, inputs: dict[str, Any], output: Tree, **more: Any) -> Tree:
+        """Record a node and return its output as symbols."""
+        taken = sum(node.name == name for node in self.nodes)
+        node_id = name if not taken else f"{name}#{taken + 1}"
+        refs = jax.tree.map(lambda leaf: leaf.ref if isinstance(leaf, Symbol) else leaf, tuple(inputs.values()))
+        self.nodes.append(Node(node_id, kind, name, refs, output, times=self.times, **more))
+        for what, value in inputs.items():
+            self._flow(node_id, what, value)
+        return self.symbols(node_id, output)
+
+    def symbols(self, node_id: str, output: Tree) -> Tree:
+        leaves, tree = jax.tree.flatten(output)
+        return jax.tree.unflatten(tree, [Symbol(Ref(node_id, i), leaf) for i, leaf in enumerate(leaves)])
+
+    def _flow(self, target: str, what: str, value: Any) -> None:
+        symbols = [leaf for leaf in jax.tree.leaves(value) if isinstance(leaf, Symbol)]
+        for source in dict.fromkeys(symbol.ref.node for symbol in symbols):
+            own = jax.tree.map(
+                lambda leaf, source=source: (
+                    leaf.struct if isinstance(leaf, Symbol) and leaf.ref.node == source else None
+                ),
+                value,
+            )
+            self.flows.append(Edge(source, target, what, own, "data"))
+
+    def stage(self, stage: BoundStage, data: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Record a stage called by the loop with its data alone."""
+        signature, name = stage.signature, stage.name
+        every = int(options.pop("every", 1))
+        inputs = dict(zip(signature.data, data, strict=False)) | options
+        if len(data) > len(signature.data) or set(inputs) != set(signature.data):
+            raise LoopError(
+                f"the loop calls stage '{name}' with {len(data) + len(options)} value(s), but it takes "
+                f"{', '.join(signature.data) or 'no data'}; cells and the key are passed by headrace."
+            )
+        for cell in signature.cells:
+            if cell not in self.cells:
+                raise LoopError(
+                    f"stage '{name}' asks for the cell '{cell}', which cells() does not make"
+                    f"{nearest(cell, self.cells)} (cells: {', '.join(sorted(self.cells))})."
+                )
+        inputs = {what: inputs[what] for what in signature.data}
+        output = self._shapes_of(stage, inputs)
+        return self.add(
+            "stage",
+            name,
+            inputs,
+            output,
+            reads=tuple(Bound(cell, cell) for cell in signature.reads),
+            writes=tuple(Bound(cell, cell) for cell in signature.writes),
+            every=every,
+            function=stage,
+        )
+
+    def _shapes_of(self, stage: BoundStage, inputs: dict[str, Any]) -> Tree:
+        """What a stage yields: its data, or for one that writes its metrics."""
+        signature, name = stage.signature, stage.name
+        arguments = {what: jax.tree.map(_as_struct, value) for what, value in inputs.items()}
+        arguments |= {cell: self.cells[cell].module for cell in signature.reads}
+        arguments |= {cell: self.cells[cell] for cell in signature.writes}
+        if signature.wants_key:
+            arguments["key"] = jax.eval_shape(lambda: jax.random.key(0))
+        try:
+            with recording(None):
+                result = eqx.filter_eval_shape(stage, **arguments)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            shapes = ", ".join(f"{what} {show(value)}" for what, value in inputs.items())
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise LoopError(f"stage '{name}' cannot run on {shapes or 'no data'}: {reason}.") from error
+        if not signature.writes:
+            return result
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+            raise LoopError(f"stage '{name}' writes cells, so it must return (cells, metrics), got {show(result)}.")
+        written = result[0] if len(signature.writes) > 1 else (result[0],)
+        if len(written) != len(signature.writes):
+            raise LoopError(f"stage '{name}' must return the cells {', '.join(signature.writes)}, in this order.")
+        for cell, value in zip(signature.writes, written, strict=True):
+            if _shapes(value) != _shapes(self.cells[cell]):
+                raise LoopError(
+                    f"stage '{name}' returns the cell '{cell}' as {show(value)}, but it was {show(self.cells[cell])}; "
+                    "a cell keeps its structure, shapes and dtypes."
+                )
+        return result[1]
+
+    def graph(self) -> Graph:
+        """Infer roles, add the edges that cells, stores and the environment's state imply, and check the whole."""
+        self._complete()
+        learning = self._downstream([n.id for n in self.nodes if n.name.endswith((".sample", ".take"))])
+        acting = self._downstream([n.id for n in self.nodes if n.name == "env.observe"])
+
+        def settled(node: Node) -> Node:
+            domain: Domain = "learn" if node.id in learning else "collect"
+            role: Role = "computing"
+            if node.kind != "stage":
+                role = "environment" if node.kind == "env" else "storing"
+            elif node.writes:
+                role = "learning"
+            elif node.id in acting and domain == "collect" and self._reaches(node.id, "env.step"):
+                role = "acting"
+            return dataclasses.replace(node, role=role, domain=domain)
+
+        nodes = tuple(settled(node) for node in self.nodes)
+        cells = {name: eqx.filter(cell.module, _is_shape) for name, cell in self.cells.items()}
+        edges = (*self.flows, *self._implied(nodes, cells))
+        return Graph(self.algorithm.name, self.spec, nodes, edges, cells, self._play())
+
+    def _play(self) -> Node:
+        """The stage that acts without exploring, as a node beside the graph."""
+        aside = Tracer(self.algorithm, self.spec)
+        with recording(aside):
+            SymbolicEnv(aside).step(self.algorithm.play(SymbolicEnv(aside).observe()))
+        return next(node for node in aside.nodes if node.kind == "stage")
+
+    def _implied(self, nodes: tuple[Node, ...], cells: dict[str, Tree]) -> list[Edge]:
+        edges = []
+        writer: dict[str, str] = {}
+        for node in nodes:
+            for bound in node.writes:
+                if bound.cell in writer:
+                    raise LoopError(
+                        f"stages '{writer[bound.cell]}' and '{node.id}' both write the cell '{bound.cell}'; "
+                        "let one of them write it, or make it two cells."
+                    )
+                writer[bound.cell] = node.id
+        for node in nodes:
+            for bound in node.reads:
+                if bound.cell in writer:
+                    edges.append(Edge(writer[bound.cell], node.id, bound.cell, cells[bound.cell], "cell"))
+        for node in nodes:
+            if node.name.endswith((".sample", ".take")):
+                filler = node.option("filler")
+                kind = node.option("store")
+                flow = next(edge for edge in self.flows if edge.target == filler)
+                edges.append(Edge(filler, node.id, flow.what, flow.struct, kind))
+        edges.append(Edge("env.step", "env.observe", "state", (), "state"))
+        return edges
+
+    def _downstream(self, starts: list[str]) -> set[str]:
+        found = set(starts)
+        for node in self.nodes:
+            if any(ref.node in found for ref in node.sources):
+                found.add(node.id)
+        return found
+
+    def _reaches(self, node_id: str, goal: str) -> bool:
+        return goal in {node.name for node in self.nodes if node.id in self._downstream([node_id])}
+
+    def _complete(self) -> None:
+        """Refuse a loop with a part missing."""
+        names = [node.name for node in self.nodes]
+        who = f"the loop of {type(self.algorithm).__name__}"
+        if names.count("env.step") != 1:
+            raise LoopError(
+                f"{who} must step its environment once (env.step or env.unroll), got {names.count('env.step')}."
+            )
+        takes = [name for name in names if name.endswith((".sample", ".take"))]
+        if len(takes) != 1:
+            raise LoopError(f"{who} must take from one store, once (sample or take), got {len(takes)} times.")
+        if not any(node.writes for node in self.nodes):
+            raise LoopError(f"{who} never learns: no stage it calls writes a cell.")
+        learning = self._downstream([n.id for n in self.nodes if n.name == takes[0]])
+        for node in self.nodes:
+            if node.writes and node.id not in learning:
+                raise LoopError(
+                    f"stage '{node.id}' writes '{node.writes[0].cell}' while collecting; "
+                    "call it on what the store gives (sample or take)."
+                )
+
+
+class SymbolicEnv(Env):
+    """Records what the loop asks of its environment."""
+
+    def __init__(self, tracer: Tracer):
+        self.tracer = tracer
+
+    def observe(self) -> Tree:
+        output = struct(self.tracer.spec.observation, self.tracer.spec.num_envs)
+        if any(node.name == "env.observe" for node in self.tracer.nodes):
+            return self.tracer.symbols("env.observe", output)
+        return self.tracer.add("env", "env.observe", {}, output)
+
+    def step(self, action: Any) -> Transition:
+        spec = self.tracer.spec
+        choice, extra = action if isinstance(action, tuple) and len(action) == 2 else (action, {})
+        wanted = struct(spec.action, spec.num_envs)
+        if _shapes(choice) != _shapes(wanted):
+            raise LoopError(f"the actions are {show(choice)}, but {spec.id} takes {show(wanted)}.")
+        inputs = {"action": choice, **({"extra": extra} if extra else {})}
+        output = transition_struct(spec, wanted, jax.tree.map(_as_struct, extra))
+        stepped: Transition = self.tracer.add("env", "env.step", inputs, output)
+        return stepped
+
+    def unroll(self, act: Any, steps: int) -> Transition:
+        if steps < 1:
+            raise LoopError(f"env.unroll needs at least one step, got steps={steps}.")
+        self.tracer.times = steps
+        once = self.step(act(self.observe()))
+        self.tracer.times = 1
+
+        def stacked(leaf: Symbol) -> Symbol:
+            return Symbol(leaf.ref, jax.ShapeDtypeStruct((steps, *leaf.shape), leaf.dtype))
+
+        trajectory: Transition = jax.tree.map(stacked, once)
+        return trajectory
+
+
+class SymbolicReplay(Replay):
+    """Records insertions and samples."""
+
+    def __init__(self, tracer: Tracer, name: str):
+        self.tracer = tracer
+        self.name = name
+        self.row: Transition | None = None
+
+    def insert(self, transition: Transition, capacity: int = 1_000_000) -> None:
+        options = {"store": "replay", "capacity": capacity}
+        self.tracer.add("store", f"{self.name}.insert", {"transition": transition}, (), options=options)
+        self.row = transition
+
+    def sample(
+        self, size: int, *, after: int = 0, per_insert: float = 1.0, gamma: float = 0.99, steps: int = 1
+    ) -> Batch:
+        if self.row is None:
+            raise LoopError(f"the loop samples from '{self.name}' before it inserts; call {self.name}.insert first.")
+        row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), self.row)
+        number = jax.ShapeDtypeStruct((size,), jnp.dtype("float32"))
+        batch = Batch(row.obs, row.action, number, number, row.next_obs, row.extra)
+        options = {
+            "store": "replay",
+            "filler": f"{self.name}.insert",
+            "size": size,
+            "after": after,
+            "per_insert": per_insert,
+            "gamma": gamma,
+            "steps": steps,
+        }
+        drawn: Batch = self.tracer.add("store", f"{self.name}.sample", {}, batch, options=options)
+        return drawn
+
+
+class SymbolicRollout(Rollout):
+    """Records trajectories put and taken."""
+
+    def __init__(self, tracer: Tracer, name: str):
+        self.tracer = tracer
+        self.name = name
+        self.row: Transition | None = None
+
+    def put(self, trajectory: Transition) -> None:
+        self.tracer.add("store", f"{self.name}.put", {"trajectory": trajectory}, (), options={"store": "rollout"})
+        self.row = trajectory
+
+    def take(self, epochs: int = 1) -> Transition:
+        if self.row is None:
+            raise LoopError(f"the loop takes from '{self.name}' before it puts; call {self.name}.put first.")
+        options = {"store": "rollout", "filler": f"{self.name}.put", "epochs": epochs}
+        output = jax.tree.map(_as_struct, self.row)
+        taken: Transition = self.tracer.add("store", f"{self.name}.take", {}, output, options=options)
+        return taken
+
+
+def _handles(algorithm: Algorithm[Any], tracer: Tracer) -> dict[str, Any]:
+    """A recording handle for each argument of the loop, by its annotation."""
+    makers: dict[Any, Callable[[str], Any]] = {
+        Env: lambda name: SymbolicEnv(tracer),
+        Replay: lambda name: SymbolicReplay(tracer, name),
+        Rollout: lambda name: SymbolicRollout(tracer, name),
+    }
+    hints = inspect.get_annotations(type(algorithm).loop, eval_str=True)
+    names = list(inspect.signature(algorithm.loop).parameters)
+    for name in names:
+        if hints.get(name) not in makers:
+            raise LoopError(
+                f"the loop of {type(algorithm).__name__} does not say what '{name}' is; "
+                f"annotate it as Env, Replay or Rollout."
+            )
+    return {name: makers[hints[name]](name) for name in names}
+
+
+def show(tree: Any) -> str:
+    """Shapes for a message: `float32[8,3]`, or a few of them."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "shape")]
+    words = [f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in leaves]
+    if not words:
+        return f"a {type(tree).__name__}"
+    return ", ".join(words[:4]) + (f" and {len(words) - 4} more" if len(words) > 4 else "")
+
+
+def _as_struct(leaf: Any) -> Any:
+    return leaf.struct if isinstance(leaf, Symbol) else leaf
+
+
+def _is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _shapes(tree: Any) -> Any:
+    """What must agree for two trees to be interchangeable: leaves with their places, shapes and dtypes."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [
+        (jax.tree_util.keystr(path), leaf.shape, jnp.dtype(leaf.dtype))
+        for path, leaf in leaves
+        if hasattr(leaf, "shape")
+    ]

@@ -1,0 +1,83 @@
+"""verify: what must hold of a plan before anything starts, one function per rule.
+
+Each rule refuses with a sentence that says what, why and what to do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from headrace.errors import PlanError
+from headrace.graph.plan import Plan
+from headrace.machine import Machine
+
+
+def verify(plan: Plan, machine: Machine) -> Plan:
+    """The plan itself, if every rule holds."""
+    for rule in RULES:
+        rule(plan, machine)
+    return plan
+
+
+def every_node_once(plan: Plan, machine: Machine) -> None:
+    """The fragments are a partition of the graph."""
+    known = set(plan.graph.by_id)
+    placed = Counter(node for fragment in plan.fragments for node in fragment.nodes)
+    for node in placed:
+        if node not in known:
+            raise PlanError(f"policy '{plan.policy}' places '{node}', which this graph does not have; place its nodes.")
+        if placed[node] > 1:
+            raise PlanError(f"policy '{plan.policy}' places '{node}' {placed[node]} times; place each node once.")
+    missing = sorted(known - set(placed))
+    if missing:
+        raise PlanError(f"policy '{plan.policy}' leaves out {', '.join(missing)}; place every node in a fragment.")
+
+
+def environment_whole(plan: Plan, machine: Machine) -> None:
+    """What an environment remembers from step to step cannot cross a process."""
+    for edge in plan.graph.edges:
+        if edge.kind == "state" and plan.fragment_of[edge.source] is not plan.fragment_of[edge.target]:
+            raise PlanError(
+                f"policy '{plan.policy}' cuts {edge.source} from {edge.target}, but an environment's state "
+                "cannot be sent; keep them in one fragment."
+            )
+
+
+def one_writer(plan: Plan, machine: Machine) -> None:
+    """A fragment that writes cells has one replica, unless its gradients are reduced."""
+    reduced = {cut.source for cut in plan.cuts if cut.channel == "reduce"}
+    for fragment in plan.fragments:
+        for node in fragment.nodes:
+            if fragment.replicas > 1 and plan.graph.by_id[node].writes and node not in reduced:
+                cell = plan.graph.by_id[node].writes[0].cell
+                raise PlanError(
+                    f"policy '{plan.policy}' gives fragment '{fragment.id}' {fragment.replicas} replicas, each of "
+                    f"which would write the cell '{cell}'; reduce its gradients or use one replica."
+                )
+
+
+def environments_divide(plan: Plan, machine: Machine) -> None:
+    """Each replica of the environment gets the same number of environments, at least one."""
+    replicas, number = plan.collector.replicas, plan.graph.spec.num_envs
+    if replicas < 1 or replicas > number:
+        raise PlanError(
+            f"policy '{plan.policy}' asks for {replicas} replicas of {number} environment(s); "
+            f"use 1 to {number} replicas or set num_envs to at least {replicas}."
+        )
+    if number % replicas:
+        raise PlanError(
+            f"num_envs={number} cannot be divided among {replicas} replicas; set num_envs to a multiple of {replicas}."
+        )
+
+
+def devices_exist(plan: Plan, machine: Machine) -> None:
+    """Every fragment is placed on a device this machine has."""
+    for fragment in plan.fragments:
+        if fragment.device not in machine.devices:
+            raise PlanError(
+                f"fragment '{fragment.id}' is placed on device '{fragment.device}', but this machine has "
+                f"{', '.join(machine.devices)}; choose one of these."
+            )
+
+
+RULES = (every_node_once, environment_whole, one_writer, environments_divide, devices_exist)

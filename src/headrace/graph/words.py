@@ -1,0 +1,41 @@
+"""The words a shown plan is described with, the same in text and drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from headrace.graph.ir import Edge, Node
+from headrace.graph.plan import Fragment
+
+SHORT = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"))
+
+
+def shape_words(edge: Edge, most: int = 4) -> list[str]:
+    """The arrays of an edge as `obs f32[8,17]`, at most so many; those of a cell without their names."""
+    leaves = jax.tree_util.tree_leaves_with_path(edge.struct)
+    words = [f"{'' if edge.kind == 'cell' else _name(path)} {_array(leaf)}".strip() for path, leaf in leaves]
+    return words[:most] + ([f"… {len(words) - most} more"] if len(words) > most else [])
+
+
+def often_words(node: Node) -> str:
+    """How often a node runs, where it is not once in every pass."""
+    return " ".join([f"x{node.times}"] * (node.times > 1) + [f"every {node.every}"] * (node.every > 1))
+
+
+def place_words(fragment: Fragment, separator: str) -> str:
+    """Where a fragment runs, and how many passes are one program."""
+    fused = [f"{fragment.repeat} passes fused"] if fragment.repeat > 1 else []
+    return separator.join([fragment.place, fragment.device, *fused])
+
+
+def _name(path: Sequence[Any]) -> str:
+    return jax.tree_util.keystr(tuple(path), simple=True, separator=".")
+
+
+def _array(leaf: jax.ShapeDtypeStruct) -> str:
+    name = str(leaf.dtype)
+    long, short = next((pair for pair in SHORT if name.startswith(pair[0])), ("", ""))
+    return f"{short}{name.removeprefix(long)}[{','.join(map(str, leaf.shape))}]"

@@ -1,0 +1,26 @@
+"""Modules and distributions."""
+
+from headrace.nets.actor import Actor
+from headrace.nets.distributions import TanhNormal, box_size, distribution, masked, outputs_for
+from headrace.nets.encode import action_mask, encode, width
+from headrace.nets.mlp import MLP, Ensemble, LayerNorm, Linear, build
+from headrace.nets.normalise import Moments, Normaliser
+
+__all__ = [
+    "MLP",
+    "Actor",
+    "Ensemble",
+    "LayerNorm",
+    "Linear",
+    "Moments",
+    "Normaliser",
+    "TanhNormal",
+    "action_mask",
+    "box_size",
+    "build",
+    "distribution",
+    "encode",
+    "masked",
+    "outputs_for",
+    "width",
+]

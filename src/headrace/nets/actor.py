@@ -1,0 +1,22 @@
+"""An actor over any action space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+
+from headrace.nets.distributions import distribution
+from headrace.nets.encode import action_mask
+from headrace.types import Array, Space, Tree
+
+
+class Actor(eqx.Module):
+    """A distribution over actions; continuous ones share a learned deviation."""
+
+    body: Any
+    log_std: Array
+    space: Space = eqx.field(static=True)
+
+    def __call__(self, obs: Tree) -> Any:
+        return distribution(self.space, self.body(obs), action_mask(obs), self.log_std)

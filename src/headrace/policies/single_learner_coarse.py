@@ -1,0 +1,21 @@
+"""Collectors fill the store, one learner empties it, as in Acme and Sebulba."""
+
+from __future__ import annotations
+
+from headrace.graph import Fragment, Graph, Plan, cut
+from headrace.machine import Machine
+
+REPLAY_STALENESS = 1
+"""Versions a collector may be behind: off-policy learning does not mind, on-policy learning does."""
+
+
+def single_learner_coarse(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:
+    """{env, act, insert} in replicas and {sample, learn}: trajectories cross, weights come back."""
+    number = replicas if replicas is not None else max(1, min(machine.cores - 1, graph.spec.num_envs))
+    collect = tuple(node.id for node in graph.where(domain="collect"))
+    learn = tuple(node.id for node in graph.where(domain="learn"))
+    fragments = (
+        Fragment("collect", collect, replicas=number, device=machine.devices[0]),
+        Fragment("learn", learn, device=machine.devices[0]),
+    )
+    return cut(graph, "single_learner_coarse", fragments, staleness=0 if graph.on_policy else REPLAY_STALENESS)

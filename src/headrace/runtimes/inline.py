@@ -1,0 +1,141 @@
+"""The inline runtime: any plan, all replicas, in one process, in a fixed order.
+
+A cycle collects until the loop's rate has earned the learning passes that are fused into one program,
+then runs them. A plan of one fragment over a JAX environment is one XLA program altogether (pure.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from headrace.channels.limiter import Rate
+from headrace.channels.table import Table
+from headrace.core.algorithm import Algorithm
+from headrace.core.cells import Cell
+from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
+from headrace.graph import Plan
+from headrace.runtimes.base import Progress, Runtime
+from headrace.runtimes.collect import Collector
+from headrace.runtimes.compile import Programs, Values, make_cells, ticket
+from headrace.runtimes.pure import Pure
+from headrace.types import Transition, Tree
+
+
+def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, debug: bool = False) -> Runtime:
+    """A runtime in this process. With `debug` nothing is compiled: print and breakpoints work in stages."""
+    spec = plan.graph.spec
+    if spec.pure and len(plan.fragments) == 1 and not debug:
+        return Pure(plan, algorithm, make(env, spec.num_envs), seed)  # type: ignore[arg-type]
+    return Inline(plan, algorithm, env, seed, debug)
+
+
+class Inline(Runtime):
+    """Host environments, the store in host memory, stages compiled (or not, to debug)."""
+
+    def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, debug: bool):
+        self.graph = graph = plan.graph
+        self.seed = seed
+        self.debug = debug
+        self.progress = Progress()
+        self.repeat = plan.learner.repeat
+        jit: Callable[..., Any] = (lambda function, **_: function) if debug else jax.jit
+        whole = make_cells(algorithm, graph, seed)
+        self.arrays, self.static = eqx.partition(whole, eqx.is_array)
+        programs = Programs(graph, self.static)
+        replicas = plan.collector.replicas
+        self.stores = self._store(plan, replicas)
+        envs = [_host(make(env, graph.spec.num_envs // replicas)) for _ in range(replicas)]
+        self.collectors = [Collector(graph, programs, env, seed, i, jit) for i, env in enumerate(envs)]
+        learn = programs.learner(graph.where(domain="learn", kind="stage"))
+        self.learn_many = jit(programs.repeated(learn, graph.source), donate_argnums=0)
+        self.learn_once = jit(learn, donate_argnums=0)
+
+    def _store(self, plan: Plan, replicas: int) -> Table | None:
+        if plan.graph.on_policy:
+            return None
+        sink, source = plan.graph.sink, plan.graph.source
+        step = jax.tree.map(lambda leaf: _share(leaf, replicas), _inserted(plan))
+        self.rate = Rate.of(source)
+        self.draw = {"gamma": source.option("gamma"), "steps": source.option("steps")}
+        return Table(step, replicas, sink.option("capacity"))
+
+    def advance(self) -> None:
+        with jax.disable_jit(self.debug):
+            if self.stores is None:
+                self._rollout()
+            else:
+                self._replay(self.stores)
+
+    def _replay(self, table: Table) -> None:
+        progress = self.progress
+        while True:
+            self._collect(lambda replica, transition: table.insert(transition, replica))
+            if self.rate.due(progress.env_steps, progress.learned) >= self.repeat:
+                break
+            if progress.env_steps < self.rate.after:
+                return  # warming up: let others look in
+        source = self.graph.source
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, source.number], counter=[progress.learned, 0, 0, 0]))
+        batches = table.sample(rng, (self.repeat, self.rate.size), **self.draw)
+        self._learn(self.learn_many, batches, self.repeat)
+        progress.update_frames += self.repeat * self.rate.size
+
+    def _rollout(self) -> None:
+        parts: list[Transition] = []
+        self._collect(lambda replica, trajectory: parts.append(trajectory))
+        whole = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: np.concatenate(x, axis=1), *parts)
+        values: Values = {self.graph.source.id: jax.tree.leaves(whole)}
+        self._learn(self.learn_once, values, 1)
+        self.progress.update_frames += self.graph.source.option("epochs") * whole.reward.size
+
+    def _collect(self, hand_over: Callable[[int, Transition], None]) -> None:
+        """One pass of every replica, in order."""
+        cells = eqx.combine(self.arrays, self.static)
+        for replica, collector in enumerate(self.collectors):
+            hand_over(replica, collector.collect(cells, self.progress.passes))
+            self.progress.episodes.extend(collector.env.drain())
+        self.progress.passes += 1
+        self.progress.env_steps += self.graph.spec.num_envs * self.graph.only("env.step").times
+
+    def _learn(self, learn: Callable[..., Any], data: Any, passes: int) -> None:
+        self.arrays, metrics = learn(self.arrays, data, ticket(self.seed, self.progress.learned, 0))
+        self.progress.learned += passes
+        self.progress.metrics = metrics
+
+    def cells(self) -> dict[str, Cell]:
+        whole: dict[str, Cell] = eqx.combine(self.arrays, self.static)
+        return whole
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays: dict[str, Any] = {"cells": self.arrays}
+        if self.stores is not None:
+            arrays["replay"] = self.stores.contents()
+        return arrays, self.progress.counters()
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        self.arrays = jax.tree.map(jax.numpy.asarray, arrays["cells"])
+        self.progress = Progress(**values)
+        if self.stores is not None:
+            self.stores.fill(arrays["replay"])
+
+    def close(self) -> None:
+        for collector in self.collectors:
+            collector.env.close()
+
+
+def _host(env: HostEnv | JaxEnv) -> HostEnv:
+    return HostedJaxEnv(env) if isinstance(env, JaxEnv) else env
+
+
+def _inserted(plan: Plan) -> Tree:
+    """The shapes of what one pass inserts."""
+    return next(edge.struct for edge in plan.graph.edges if edge.target == plan.graph.sink.id)
+
+
+def _share(leaf: Any, replicas: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((leaf.shape[0] // replicas, *leaf.shape[1:]), leaf.dtype)

@@ -1,0 +1,1 @@
+"""Evaluation, records, checkpoints, the display: what stands beside training."""

@@ -1,0 +1,91 @@
+"""The evaluator: how good is this actor, without exploring, in environments of its own?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from headrace.core.cells import Cell
+from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
+from headrace.graph import Graph
+from headrace.graph.ir import Ref
+from headrace.runtimes.compile import Programs, ticket
+from headrace.types import Array, Tree
+
+EVALUATION_SEED = 0x5EED
+"""Keeps the evaluator's environments apart from those that are trained in."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The returns and lengths of some episodes."""
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def mean_reward(self) -> float:
+        return float(np.mean(self.returns))
+
+    @property
+    def std_reward(self) -> float:
+        return float(np.std(self.returns))
+
+    @property
+    def mean_ep_length(self) -> float:
+        return float(np.mean(self.lengths))
+
+
+class Player:
+    """An actor made from cells: batched observations in, batched actions out."""
+
+    def __init__(self, graph: Graph, static: Mapping[str, Cell]):
+        self.programs = Programs(graph, static)
+        self.node = graph.play
+        leaves, tree = jax.tree.flatten(self.node.output)
+        wanted = jax.tree.unflatten(tree, [Ref(self.node.id, i) for i in range(len(leaves))])
+        self.compiled = jax.jit(self.programs.reader([self.node], wanted))
+        self.modules: tuple[Array, ...] = ()
+
+    def load(self, cells: Mapping[str, Cell]) -> None:
+        """Play as these cells do from here on."""
+        self.modules = self.programs.modules([self.node], cells)
+
+    def __call__(self, obs: Tree, number: int = 0) -> Tree:
+        chosen = self.compiled(self.modules, {"env.observe": jax.tree.leaves(obs)}, ticket(0, number, 0))
+        return jax.tree.map(np.asarray, chosen)
+
+
+class Evaluator:
+    """Plays one episode in each of `episodes` environments and reports the returns."""
+
+    def __init__(self, graph: Graph, static: Mapping[str, Cell], env: Any, seed: int, episodes: int):
+        self.player = Player(graph, static)
+        made = make(env, episodes)
+        self.env: HostEnv = HostedJaxEnv(made) if isinstance(made, JaxEnv) else made
+        self.episodes = episodes
+        self.seed = seed ^ EVALUATION_SEED
+
+    def score(self, cells: Mapping[str, Cell]) -> Score:
+        """The first episode of every environment, from the same starts each time."""
+        self.player.load(cells)
+        obs = self.env.reset(self.seed)
+        self.env.drain()
+        returns, lengths = np.zeros(self.episodes), np.zeros(self.episodes, int)
+        running = np.ones(self.episodes, bool)
+        number = 0
+        while running.any():
+            step = self.env.step(self.player(obs, number))
+            obs = step.obs
+            returns += running * step.reward
+            lengths += running
+            running &= ~(step.terminated | step.truncated)
+            number += 1
+        return Score(tuple(returns.tolist()), tuple(lengths.tolist()))
+
+    def close(self) -> None:
+        self.env.close()

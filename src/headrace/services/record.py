@@ -1,0 +1,101 @@
+"""The recorder: one JSON object a line in metrics.jsonl, and the same numbers as TensorBoard events."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorboardX import SummaryWriter
+
+from headrace.envs import Episode
+from headrace.runtimes.base import Progress
+from headrace.services.evaluate import Score
+
+WINDOW = 100
+"""Episodes that `rollout/ep_rew_mean` is the mean of, as in Stable-Baselines3."""
+
+
+class Recorder:
+    """Collects what happens and writes it down; it never holds up training."""
+
+    def __init__(self, directory: Path, elapsed: float = 0.0, env_steps: int = 0):
+        self.path = directory / "metrics.jsonl"
+        _keep_until(self.path, env_steps)
+        self.file = self.path.open("a", buffering=1)
+        self.events = SummaryWriter(str(directory / "tensorboard"), flush_secs=10)
+        self.recent: deque[Episode] = deque(maxlen=WINDOW)
+        self.score: Score | None = None
+        self.best = -math.inf
+        self.started = (elapsed, env_steps)
+        self.last: dict[str, Any] = {}
+
+    def episodes(self, finished: list[Episode]) -> None:
+        """Take in finished episodes."""
+        self.recent.extend(finished)
+
+    def evaluated(self, score: Score) -> bool:
+        """Take in an evaluation; True if it is the best so far."""
+        self.score = score
+        better = score.mean_reward > self.best
+        self.best = max(self.best, score.mean_reward)
+        return better
+
+    def write(self, progress: Progress, elapsed: float, updates: int) -> dict[str, Any]:
+        """Write a line of metrics and return it."""
+        since = max(elapsed - self.started[0], 1e-9)
+        line: dict[str, Any] = {
+            "time/elapsed_s": round(elapsed, 3),
+            "time/env_steps": progress.env_steps,
+            "time/total_timesteps": progress.env_steps,
+            "time/updates": updates,
+            "time/update_frames": progress.update_frames,
+            "time/fps": round((progress.env_steps - self.started[1]) / since, 1),
+            "rollout/ep_rew_mean": _mean([episode.reward for episode in self.recent]),
+            "rollout/ep_len_mean": _mean([episode.length for episode in self.recent]),
+            "eval/mean_reward": self.score.mean_reward if self.score else None,
+            "eval/std_reward": self.score.std_reward if self.score else None,
+            "eval/mean_ep_length": self.score.mean_ep_length if self.score else None,
+        }
+        for name, value in progress.metrics.items():
+            number = _last_mean(value)
+            # A stage that sat out (policy delay) keeps what it last reported.
+            line[f"train/{name}"] = self.last.get(f"train/{name}") if number is None else number
+        self.file.write(json.dumps(line) + "\n")
+        for name, value in line.items():
+            if value is not None:
+                self.events.add_scalar(name, value, progress.env_steps)
+        self.last = line
+        return line
+
+    def close(self) -> None:
+        self.file.close()
+        self.events.close()
+
+
+def read_metrics(directory: Path) -> list[dict[str, Any]]:
+    """Every line of a run's metrics."""
+    path = directory / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _keep_until(path: Path, env_steps: int) -> None:
+    """Drop what was recorded after the checkpoint that a run goes on from."""
+    if path.exists():
+        lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
+        kept = [line for line in lines if json.loads(line)["time/env_steps"] <= env_steps]
+        path.write_text("".join(line + "\n" for line in kept))
+
+
+def _mean(values: list[Any]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _last_mean(value: Any) -> float | None:
+    """The mean over fused passes, of those that ran; None if none did or the number is not finite."""
+    numbers = np.asarray(value, np.float64).ravel()
+    numbers = numbers[np.isfinite(numbers)]
+    return float(numbers.mean()) if numbers.size else None

@@ -1,0 +1,90 @@
+"""The run directory: what was run, how it went, and how to go on.
+
+RUN/config.json       algorithm, settings, environment, policy, runtime, seed
+    plan.json         the graph and where its fragments ran
+    metrics.jsonl     one JSON object a line
+    tensorboard/      the same as TensorBoard events
+    checkpoints/      the newest states, replay included
+    best/             the cells that the evaluator liked best
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.config import from_json as config_from_json
+from headrace.config import load_object, object_path
+from headrace.config import to_json as config_to_json
+from headrace.core.algorithm import Algorithm
+from headrace.errors import CheckpointError, UsageError
+
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that says what a run is."""
+
+    algorithm: str
+    """Where its class is found: `module:name`."""
+    settings: dict[str, Any]
+    env: str
+    policy: str
+    runtime: str
+    replicas: int | None
+    seed: int
+    headrace: str
+    """The version that started it."""
+
+    def make_algorithm(self, settings: Mapping[str, str]) -> Algorithm[Any]:
+        """The algorithm of this run, with other settings where given."""
+        kind: type[Algorithm[Any]] = load_object(self.algorithm)
+        return kind(config_from_json(kind.config_type, self.settings), **settings)
+
+    def write(self, directory: Path, plan: dict[str, Any]) -> None:
+        """Make the run directory."""
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / CONFIG).write_text(json.dumps(asdict(self), indent=2) + "\n")
+        (directory / "plan.json").write_text(json.dumps(plan, indent=2) + "\n")
+
+    @staticmethod
+    def read(directory: Path) -> RunConfig:
+        """The config of a run directory."""
+        try:
+            return RunConfig(**json.loads((directory / CONFIG).read_text()))
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"'{directory}' is not a run: it has no {CONFIG}; give the folder of a run."
+            ) from None
+        except (ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"'{directory / CONFIG}' cannot be read ({error}); give the folder of a run."
+            ) from None
+
+
+def describe(algorithm: Algorithm[Any]) -> tuple[str, dict[str, Any]]:
+    """Where the algorithm's class is found, and its settings as plain JSON."""
+    return object_path(type(algorithm)), config_to_json(algorithm.config)
+
+
+def new_directory(out: str | Path | None, name: str, env: str, seed: int) -> Path:
+    """Where a new run goes; refuses a folder that holds one already."""
+    if out is not None:
+        path = Path(out)
+        if (path / CONFIG).exists():
+            raise UsageError(
+                f"'{path}' holds a run already; choose another --out, or go on with it by --resume {path}."
+            )
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"'{path}' is a file; choose another --out.")
+        return path
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", env)
+    base = Path("runs") / f"{name}-{safe}-s{seed}-{stamp}"
+    return next(p for p in (base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 1000))) if not p.exists())

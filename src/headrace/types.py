@@ -1,0 +1,129 @@
+"""The plain values that cross between every part: spaces, the env's description, transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array = Any
+"""A JAX or NumPy array."""
+
+Tree = Any
+"""A pytree of arrays."""
+
+MASK = "action_mask"
+"""The observation key that says which discrete actions are allowed."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """An array of numbers. A `bounded` action lives in [-1, 1]; the environment rescales it."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    bounded: bool = False
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One of `n` choices."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once, `counts[i]` for the i-th."""
+
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Dict:
+    """Named spaces, in the order of their names."""
+
+    items: tuple[tuple[str, Space], ...]
+
+
+Space = Box | Discrete | MultiDiscrete | Dict
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an algorithm may know about an environment."""
+
+    id: str
+    observation: Space
+    action: Space
+    num_envs: int
+    pure: bool = False
+    """True for an environment written in JAX, whose step can be compiled into the loop."""
+
+    def with_envs(self, num_envs: int) -> EnvSpec:
+        """The same environment, `num_envs` times."""
+        return EnvSpec(self.id, self.observation, self.action, num_envs, self.pure)
+
+
+class Transition(NamedTuple):
+    """One step of every environment, `[num_envs, ...]`, or a trajectory, `[steps, num_envs, ...]`.
+
+    `next_obs` is what the action led to, before any reset, also where the episode was truncated.
+    """
+
+    obs: Tree
+    action: Tree
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_obs: Tree
+    extra: dict[str, Array]
+    """What the acting stage returned beside the action."""
+
+
+class Batch(NamedTuple):
+    """Transitions drawn from a replay store, folded over n steps: goal = reward + discount * value(next_obs)."""
+
+    obs: Tree
+    action: Tree
+    reward: Array
+    """Discounted sum of the rewards of up to n steps."""
+    discount: Array
+    """gamma to the number of steps summed, and 0 where the episode terminated."""
+    next_obs: Tree
+    extra: dict[str, Array]
+
+
+def struct(space: Space, *batch: int) -> Tree:
+    """The shapes and dtypes of `batch` samples of a space."""
+    match space:
+        case Box(shape, dtype):
+            return jax.ShapeDtypeStruct((*batch, *shape), jnp.dtype(dtype))
+        case Discrete():
+            return jax.ShapeDtypeStruct(batch, jnp.dtype("int32"))
+        case MultiDiscrete(counts):
+            return jax.ShapeDtypeStruct((*batch, len(counts)), jnp.dtype("int32"))
+        case Dict(items):
+            return {name: struct(part, *batch) for name, part in items}
+
+
+def transition_struct(spec: EnvSpec, action: Tree, extra: dict[str, Any]) -> Transition:
+    """The shapes of what one step of `spec.num_envs` environments yields."""
+    obs = struct(spec.observation, spec.num_envs)
+    flag = jax.ShapeDtypeStruct((spec.num_envs,), jnp.dtype("bool"))
+    reward = jax.ShapeDtypeStruct((spec.num_envs,), jnp.dtype("float32"))
+    return Transition(obs, action, reward, flag, flag, obs, extra)
+
+
+def tree_bytes(tree: Tree) -> int:
+    """How many bytes the arrays (or shapes) of a tree hold."""
+    return sum(int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))
+
+
+def empty_like(struct: Tree, *lead: int, make: Callable[..., Any] = np.zeros) -> Tree:
+    """Arrays of a tree of shapes, each with `lead` axes in front."""
+    return jax.tree.map(lambda s: make((*lead, *s.shape), s.dtype), struct)

@@ -1,0 +1,227 @@
+"""render: what a person or a program sees of a plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import random
+import re
+import xml.etree.ElementTree as ET
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from headrace.algorithms import PPO, SAC, TD3
+from headrace.errors import UsageError
+from headrace.graph import Cut, Edge, Fragment, Graph, Node, Plan, cut, fuse, trace
+from headrace.graph.ir import Bound, EdgeKind, Role
+from headrace.graph.render import render
+from headrace.machine import Machine
+from headrace.policies import single, single_learner_coarse
+from headrace.types import Box, Discrete, EnvSpec
+
+MACHINE = Machine(cores=8, memory=1 << 34, devices=("cpu:0",))
+CHEETAH = EnvSpec("HalfCheetah-v5", Box((17,)), Box((6,), bounded=True), 8)
+LANDER = EnvSpec("LunarLander-v3", Box((8,)), Discrete(4), 8)
+
+Area = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
+
+
+def four(graph: Graph) -> Plan:
+    fragments = (
+        Fragment("collect", ("env.observe", "act", "env.step"), replicas=2),
+        Fragment("store", ("replay.insert", "replay.sample")),
+        Fragment("critic", ("learn_critic",), device="cuda:0"),
+        Fragment("actor", ("learn_actor",), device="cuda:1"),
+    )
+    return cut(graph, "dual_device", fragments, staleness=1)
+
+
+def apart(graph: Graph) -> Plan:
+    env = Fragment("env", ("env.observe", "env.step"), replicas=3)
+    others = [Fragment(f"only {n.id}", (n.id,)) for n in graph.nodes if n.role != "environment"]
+    return cut(graph, "apart", (env, *others, Fragment("evaluator", ())), staleness=1)
+
+
+def reduced(graph: Graph) -> Plan:
+    plan = cut(graph, "reduced", (Fragment("all", tuple(n.id for n in graph.nodes), replicas=4),), staleness=0)
+    return dataclasses.replace(plan, cuts=(Cut("learn", "learn", "gradients", "reduce", 0),))
+
+
+def scrambled(seed: int) -> Plan:
+    """A plan no policy would make: 3 to 6 fragments, edges of every kind in every direction."""
+    rng = random.Random(seed)
+    roles: tuple[Role, ...] = ("environment", "acting", "storing", "learning", "computing")
+    names = [f"node_{i}" for i in range(rng.randint(6, 12))]
+    cells = tuple(Bound("c", f"cell_{i}") for i in range(5))
+    nodes = tuple(
+        Node(n, "stage", n, (), (), cells[: rng.randint(0, 2)], cells[2 : rng.randint(2, 5)], role=rng.choice(roles))
+        for n in names
+    )
+    pairs = rng.sample([(a, b) for a in names for b in names if a != b], rng.randint(8, 20))
+    kinds: tuple[EdgeKind, ...] = ("data", "cell", "replay", "rollout")
+    shape = {f"leaf_{i}": jax.ShapeDtypeStruct((64, i + 1), jnp.dtype("float32")) for i in range(rng.randint(1, 6))}
+    edges = tuple(Edge(a, b, f"flow_{i}", shape, rng.choice(kinds)) for i, (a, b) in enumerate(pairs))
+    number = rng.randint(3, 6)
+    home = [i if i < number else rng.randrange(number) for i in range(len(names))]
+    fragments = tuple(
+        Fragment(f"fragment {i}", tuple(n for n, at in zip(names, home, strict=True) if at == i), rng.randint(1, 4))
+        for i in range(number)
+    )
+    return cut(Graph("scrambled", CHEETAH, nodes, edges, {}), "random", fragments, staleness=rng.randint(0, 3))
+
+
+@cache
+def plans() -> dict[str, Plan]:
+    sac, ppo, td3 = trace(SAC(), CHEETAH), trace(PPO(), LANDER), trace(TD3(), CHEETAH)
+    return {
+        "sac single": fuse(single(sac, MACHINE)),
+        "sac coarse": fuse(single_learner_coarse(sac, MACHINE, replicas=4)),
+        "ppo coarse": fuse(single_learner_coarse(ppo, MACHINE, replicas=2)),
+        "td3 coarse": fuse(single_learner_coarse(td3, MACHINE)),
+        "sac four": fuse(four(sac)),
+        "sac apart": apart(sac),
+        "ppo apart": apart(ppo),
+        "ppo reduced": reduced(ppo),
+        **{f"scrambled {seed}": scrambled(seed) for seed in range(30)},
+    }
+
+
+NAMES = [
+    *("sac single", "sac coarse", "ppo coarse", "td3 coarse", "sac four", "sac apart", "ppo apart", "ppo reduced"),
+    *(f"scrambled {seed}" for seed in range(30)),
+]
+
+
+@pytest.fixture(params=NAMES)
+def plan(request: pytest.FixtureRequest) -> Plan:
+    return plans()[request.param]
+
+
+def areas(svg: str, *kinds: str) -> list[Area]:
+    found = (r for r in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}rect") if r.get("class") in kinds)
+    boxes = ([float(r.attrib[name]) for name in ("x", "y", "width", "height")] for r in found)
+    return [(x, y, x + w, y + h) for x, y, w, h in boxes]
+
+
+def segments(svg: str, kind: str) -> list[Area]:
+    """The straight pieces of all lines of a kind, each as a flat area."""
+    pieces = []
+    for path in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}path"):
+        if path.get("class") == kind:
+            numbers = [float(number) for number in re.findall(r"-?[\d.]+", path.attrib["d"])]
+            points = list(zip(numbers[::2], numbers[1::2], strict=True))
+            pieces += [(min(a, c), min(b, d), max(a, c), max(b, d)) for (a, b), (c, d) in itertools.pairwise(points)]
+    return pieces
+
+
+def overlap(a: Area, b: Area, slack: float = 1.0) -> bool:
+    return a[0] < b[2] - slack and b[0] < a[2] - slack and a[1] < b[3] - slack and b[1] < a[3] - slack
+
+
+def words(svg: str) -> set[str]:
+    return {text.text or "" for text in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")}
+
+
+def test_no_two_labels_or_nodes_overlap(plan: Plan) -> None:
+    boxes = areas(render(plan, "svg"), "label", "flow-label", "node")
+    assert not [pair for pair in itertools.combinations(boxes, 2) if overlap(*pair)]
+
+
+def test_labels_of_cuts_stay_out_of_fragments(plan: Plan) -> None:
+    svg = render(plan, "svg")
+    labels, fragments = areas(svg, "label"), areas(svg, "fragment", "replica")
+    assert len(labels) == len(plan.cuts)
+    assert not [(a, b) for a in labels for b in fragments if overlap(a, b)]
+
+
+def test_fragments_do_not_overlap(plan: Plan) -> None:
+    boxes = areas(render(plan, "svg"), "fragment")
+    assert len(boxes) == len(plan.fragments)
+    assert not [pair for pair in itertools.combinations(boxes, 2) if overlap(*pair)]
+
+
+def test_no_cut_crosses_a_label_or_a_node(plan: Plan) -> None:
+    svg = render(plan, "svg")
+    boxes = areas(svg, "label", "flow-label", "node")
+    assert not [(line, box) for line in segments(svg, "cut") for box in boxes if overlap(line, box, slack=0.5)]
+
+
+def test_no_two_cuts_run_on_one_line(plan: Plan) -> None:
+    svg = render(plan, "svg")
+    lines = [(x0 - 1, y0 - 1, x1 + 1, y1 + 1) for x0, y0, x1, y1 in segments(svg, "cut")]
+    flat = [line for line in lines if line[3] - line[1] < 2.5 and line[2] - line[0] > 16]
+    tall = [line for line in lines if line[2] - line[0] < 2.5 and line[3] - line[1] > 16]
+    for parallel in (flat, tall):
+        assert not [pair for pair in itertools.combinations(parallel, 2) if overlap(*pair, slack=0.0)]
+
+
+def test_everything_is_inside_the_drawing(plan: Plan) -> None:
+    svg = render(plan, "svg")
+    root = ET.fromstring(svg)
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    drawn = [*areas(svg, "label", "flow-label", "node", "fragment", "replica", "tag", "pill"), *segments(svg, "cut")]
+    assert all(0 <= a and 0 <= b and c <= width and d <= height for a, b, c, d in drawn)
+
+
+def test_svg_names_every_node_and_cut(plan: Plan) -> None:
+    said = words(render(plan, "svg"))
+    assert {node.id for node in plan.graph.nodes} <= said
+    assert {fragment.id for fragment in plan.fragments} <= said
+    assert {c.what for c in plan.cuts} <= said
+    assert {f"{c.channel} · staleness {c.staleness}" for c in plan.cuts} <= said
+
+
+def test_text_names_everything_within_100_columns(plan: Plan) -> None:
+    text = render(plan, "text")
+    assert max(map(len, text.splitlines())) <= 100
+    for c in plan.cuts:
+        assert re.search(rf"  {re.escape(c.source)} -> {re.escape(c.target)} +{c.channel} +staleness {c.staleness}", text)
+        assert f"    {c.what}" in text
+    assert all(node.id in text for node in plan.graph.nodes)
+
+
+def test_text_of_a_cut_in_full() -> None:
+    text = render(plans()["sac coarse"], "text")
+    assert "collect  x4  local, cpu:0\n" in text
+    assert "learn  x1  local, cpu:0, 8 passes fused\n" in text
+    assert text.endswith(
+        "crosses\n"
+        "  learn_actor -> act              latest  staleness 1  287 KiB\n"
+        "    actor: f32[17,256], f32[256], f32[256,256], f32[256], … 2 more\n"
+        "  replay.insert -> replay.sample  table   staleness 0  1.3 KiB\n"
+        "    transition: obs f32[8,17], action f32[8,6], reward f32[8], terminated bool[8], … 2 more"
+    )
+
+
+def test_text_says_how_often() -> None:
+    assert re.search(r"act +acting +x128 +reads actor, normaliser\n", render(plans()["ppo coarse"], "text"))
+    assert re.search(r"learn_actor +learning +every 2 +reads critic ", render(plans()["td3 coarse"], "text"))
+
+
+def test_nothing_crosses_in_a_single_fragment() -> None:
+    assert render(plans()["sac single"], "text").endswith("crosses\n  nothing")
+    assert segments(render(plans()["sac single"], "svg"), "cut") == []
+
+
+def test_replicas_are_cards_behind() -> None:
+    assert len(areas(render(plans()["sac coarse"], "svg"), "replica")) == 2
+    assert len(areas(render(plans()["sac single"], "svg"), "replica")) == 0
+
+
+def test_json_is_the_plan(plan: Plan) -> None:
+    assert json.loads(render(plan, "json")) == json.loads(json.dumps(plan.to_json()))
+
+
+def test_names_are_escaped() -> None:
+    spec = dataclasses.replace(CHEETAH, id="a<b>&c")
+    assert "sac on a<b>&c" in words(render(single(trace(SAC(), spec), MACHINE), "svg"))
+
+
+def test_refuses_an_unknown_format() -> None:
+    with pytest.raises(UsageError, match=r"cannot be shown as 'svgg'.*'svg'.*formats: text, json, svg"):
+        render(plans()["sac single"], "svgg")
