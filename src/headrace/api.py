@@ -118,7 +118,7 @@ class Run:
 
     def evaluate(self, episodes: int = 10) -> Score:
         """Play episodes without exploring."""
-        evaluator = Evaluator(self.graph, _static(self.cells), self.env, self.seed, episodes)
+        evaluator = Evaluator(self.graph, self.cells, self.env, self.seed, episodes)
         try:
             return evaluator.score(self.cells)
         finally:
@@ -143,8 +143,7 @@ class Actor:
     """Chooses actions as the environment takes them, for one observation or a batch."""
 
     def __init__(self, run: Run):
-        self.player = Player(run.graph, _static(run.cells))
-        self.player.load(run.cells)
+        self.player = Player(run.graph, run.cells)
         self.space = run.graph.spec
 
     def __call__(self, obs: Tree) -> Any:
@@ -193,7 +192,7 @@ def train(
     session = _Session(running, directory, goal, elapsed, checkpoint_every)
     title = f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}"
     display = Display(title, goal, progress)
-    evaluator = Evaluator(whole.graph, _static(running.cells()), env, config.seed, eval_episodes)
+    evaluator = Evaluator(whole.graph, running.cells(), env, config.seed, eval_episodes)
     try:
         with _interruptible(session):
             session.train(evaluator, eval_every, display)
@@ -332,11 +331,6 @@ def _settle(
     name, settings = describe(made)
     config = RunConfig(name, settings, env_id(env), policy, runtime, replicas, seed, __version__)
     return made, env, config, new_directory(out, made.name, env_id(env), seed)
-
-
-def _static(cells: dict[str, Cell]) -> dict[str, Cell]:
-    static: dict[str, Cell] = eqx.filter(cells, eqx.is_array, inverse=True)
-    return static
 
 
 def _kept(leaf: Any) -> Any:

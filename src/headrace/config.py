@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
+import importlib.util
 import inspect
+import sys
 import textwrap
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from headrace.errors import ConfigError, nearest
@@ -225,20 +228,40 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def load_object(path: str) -> Any:
-    """The object that `module:name` names."""
-    module, _, name = path.partition(":")
+    """The object that `module:name` or `path/to/file.py:name` names."""
+    module, _, name = path.rpartition(":")
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = _load_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"'{path}' cannot be imported ({error}); give module:name of something importable.") from None
+    except (ImportError, AttributeError, FileNotFoundError) as error:
+        raise ConfigError(f"'{path}' cannot be loaded ({error}); give module:name or path/to/file.py:name.") from None
     return found
 
 
 def object_path(value: Callable[..., Any]) -> str:
-    """`module:name` of a function or class."""
-    return f"{value.__module__}:{value.__qualname__}"
+    """`module:name` of a function or class, or `file.py:name` if it stands in the script that was started."""
+    module = value.__module__
+    if module == "__main__":
+        module = str(Path(getattr(sys.modules["__main__"], "__file__", "__main__")).resolve())
+    return f"{module}:{value.__qualname__}"
+
+
+def _load_file(path: Path) -> Any:
+    """A module from a file, once."""
+    name = f"headrace_file_{abs(hash(path.resolve()))}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{path} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
 
 
 def _plain(value: Any) -> Any:

@@ -32,7 +32,7 @@ class Machine:
 
 def free_memory() -> int:
     """Bytes that can be had now, within the limit of the container, if there is one."""
-    return min(psutil.virtual_memory().available, _limit() - psutil.Process().memory_info().rss)
+    return int(min(psutil.virtual_memory().available, _limit() - psutil.Process().memory_info().rss))
 
 
 def require_memory(what: str, needed: int, remedy: str) -> None:
@@ -46,7 +46,7 @@ def gib(number: float) -> str:
     """Bytes for a person."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
-            return f"{number:.3g} {unit}" if unit != "B" else f"{int(number)} B"
+            return f"{number:.3g} {unit}" if number < 1000 and unit != "B" else f"{number:.0f} {unit}"
         number /= 1024
     return f"{number:.4g} TiB"
 

@@ -20,7 +20,8 @@ def hosted(env: str, num_envs: int) -> HostEnv:
 
 def test_cartpole_keeps_final_observations_and_loses_no_step() -> None:
     env = hosted("envpool:CartPole-v1", 3)
-    assert env.spec.observation == Box((4,)) and env.spec.action == Discrete(2)
+    assert env.spec.observation == Box((4,))
+    assert env.spec.action == Discrete(2)
     obs = env.reset(0)
     physics: Any = gym.make("CartPole-v1").unwrapped
     physics.reset(seed=0)
@@ -42,7 +43,8 @@ def test_cartpole_keeps_final_observations_and_loses_no_step() -> None:
             else:
                 assert np.array_equal(step.obs[e], step.next_obs[e])
         obs = step.obs
-    assert len(ends) > 15 and env.drain() == ends
+    assert len(ends) > 15
+    assert env.drain() == ends
 
 
 def test_pendulum_truncates_at_its_limit_again_and_again() -> None:
@@ -55,7 +57,8 @@ def test_pendulum_truncates_at_its_limit_again_and_again() -> None:
         assert not step.terminated.any()
         if step.truncated.any():
             cut.append(i)
-            assert step.truncated.all() and not np.array_equal(step.obs, step.next_obs)
+            assert step.truncated.all()
+            assert not np.array_equal(step.obs, step.next_obs)
     assert cut == [200, 400, 600]
     assert [episode.length for episode in env.drain()] == [200] * 6
 
@@ -65,7 +68,8 @@ def test_seeds_reproduce() -> None:
         env = hosted("envpool:CartPole-v1", 2)
         return [env.reset(seed), *(env.step(np.zeros(2, np.int32)).obs for _ in range(30))]
 
-    assert np.array_equal(run(1), run(1)) and not np.array_equal(run(1), run(2))
+    assert np.array_equal(run(1), run(1))
+    assert not np.array_equal(run(1), run(2))
     start = run(1)[0]
     assert not np.array_equal(start[0], start[1])
 

@@ -30,7 +30,8 @@ def test_every_step_is_a_real_transition_with_the_true_final_observation() -> No
     for _ in range(6):
         step = env.step(np.zeros(2, np.int32))
         log.append([np.array(part).tolist() for part in step])
-        assert step.reward.dtype == np.float32 and step.terminated.dtype == bool
+        assert step.reward.dtype == np.float32
+        assert step.terminated.dtype == bool
     # Per step: obs, reward, terminated, truncated, next_obs; environment 0 lasts 3 steps, environment 1 lasts 2.
     no, yes = False, True
     assert log == [
@@ -49,7 +50,8 @@ def test_an_episode_that_terminates_at_its_limit_is_terminated_only() -> None:
     env = hosted(lambda: Counter(1, both=True))
     env.reset(0)
     step = env.step(np.zeros(1, np.int32))
-    assert step.terminated.tolist() == [True] and step.truncated.tolist() == [False]
+    assert step.terminated.tolist() == [True]
+    assert step.truncated.tolist() == [False]
 
 
 def test_reset_forgets_unfinished_episodes() -> None:
@@ -84,7 +86,8 @@ def test_seeds_are_given_once_and_differ_between_environments() -> None:
     env.reset(7)
     env.step(np.zeros((3, 1)))
     first = [counter.seeds[0] for counter in made]
-    assert len(set(first)) == 3 and None not in first
+    assert len(set(first)) == 3
+    assert None not in first
     assert [counter.seeds[1:] for counter in made] == [[None]] * 3
     env.reset(7)
     assert [counter.seeds[2] for counter in made] == first
@@ -149,7 +152,8 @@ def test_discrete_actions_start_where_their_space_does() -> None:
         assert env.spec.action == space
         env.reset(0)
         env.step(np.array(action, np.int32))
-    assert one.actions == [7] and many.actions[0].tolist() == [2, 4]
+    assert one.actions == [7]
+    assert many.actions[0].tolist() == [2, 4]
 
 
 def test_every_observation_space() -> None:
@@ -191,7 +195,8 @@ def test_tuples_become_numbered_names() -> None:
     assert env.spec.observation == Dict((("0", Discrete(9)), ("1", Box((1,)))))
     env.reset(0)
     obs = env.step(np.zeros(1, np.int32)).obs
-    assert obs["0"].tolist() == [1] and obs["1"].tolist() == [[-1]]
+    assert obs["0"].tolist() == [1]
+    assert obs["1"].tolist() == [[-1]]
 
 
 def test_masks_follow_the_info() -> None:
@@ -199,7 +204,8 @@ def test_masks_follow_the_info() -> None:
     assert env.spec.observation == Dict((("action_mask", Box((3,), "bool")), ("observation", Discrete(10))))
     obs = env.reset(0)
     first = [[True, False, False]] * 2
-    assert obs["action_mask"].tolist() == first and obs["observation"].tolist() == [0, 0]
+    assert obs["action_mask"].tolist() == first
+    assert obs["observation"].tolist() == [0, 0]
     assert env.step(np.zeros(2, np.int32)).obs["action_mask"].tolist() == [[False, True, False]] * 2
     step = env.step(np.zeros(2, np.int32))
     assert step.terminated.all()
@@ -234,7 +240,8 @@ def test_faults_name_environment_and_step(fault: str, words: str) -> None:
     with pytest.raises(EnvError) as caught:
         env.step(np.zeros(2, np.int32))
     text = str(caught.value)
-    assert "<lambda>' (environment 1)" in text and text.endswith(words)
+    assert "<lambda>' (environment 1)" in text
+    assert text.endswith(words)
 
 
 def test_a_diverged_action_is_named_as_the_cause() -> None:
@@ -247,7 +254,8 @@ def test_a_diverged_action_is_named_as_the_cause() -> None:
 def test_mujoco_acts_within_its_bounds() -> None:
     pytest.importorskip("mujoco")
     env = hosted("HalfCheetah-v5", 2)
-    assert env.spec.observation == Box((17,)) and env.spec.action == Box((6,), bounded=True)
+    assert env.spec.observation == Box((17,))
+    assert env.spec.action == Box((6,), bounded=True)
     env.reset(0)
     far = env.step(np.full((2, 6), 5.0, np.float32)).next_obs.copy()
     env.reset(0)
@@ -278,5 +286,7 @@ def test_only_an_environment_made_to_render_renders() -> None:
     env.reset(0)
     env.step(np.zeros(2, np.int32))
     frame = env.render()
-    assert frame is not None and frame.shape == (4, 5, 3) and frame[0, 0, 0] == 1
+    assert frame is not None
+    assert frame.shape == (4, 5, 3)
+    assert frame[0, 0, 0] == 1
     assert hosted(Drawn, 2).render() is None

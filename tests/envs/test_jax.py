@@ -36,8 +36,8 @@ def pure(env: str, num_envs: int) -> JaxEnv:
     return made
 
 
-def roll(env: JaxEnv, actions: Any, seed: int = 0) -> Any:
-    """A whole trajectory in one compiled scan."""
+def runner(env: JaxEnv) -> Any:
+    """Whole trajectories, `run(actions)`, in one compiled scan."""
 
     @jax.jit
     def run(key: Any, actions: Any) -> Any:
@@ -51,13 +51,18 @@ def roll(env: JaxEnv, actions: Any, seed: int = 0) -> Any:
 
         return first, jax.lax.scan(body, state, (actions, jax.random.split(walk, len(actions))))[1]
 
-    return jax.device_get(run(jax.random.key(seed), actions))
+    return lambda actions: jax.device_get(run(jax.random.key(0), actions))
+
+
+def roll(env: JaxEnv, actions: Any) -> Any:
+    return runner(env)(actions)
 
 
 @pytest.mark.parametrize("cheap_reset", [True, False])
 def test_batches_reset_and_account_exactly(cheap_reset: bool) -> None:
     env = BatchedEnv("counter", JaxCounter(), 2, cheap_reset=cheap_reset)
-    assert env.spec.pure and env.spec.num_envs == 2
+    assert env.spec.pure
+    assert env.spec.num_envs == 2
     actions = jnp.array([[0, 0], [0, 1], [1, 0], [0, 0], [0, 0]])
     first, (step, finished) = roll(env, actions)
     assert step.next_obs[..., 1].tolist() == [[1, 1], [2, 2], [3, 1], [1, 2], [2, 3]]
@@ -69,7 +74,8 @@ def test_batches_reset_and_account_exactly(cheap_reset: bool) -> None:
     assert finished.reward.tolist() == [[0, 0], [0, 3], [6, 0], [0, 0], [0, 6]]
     assert finished.length.tolist() == [[0, 0], [0, 2], [3, 0], [0, 0], [0, 3]]
     starts = step.obs[..., 0]
-    assert np.array_equal(step.next_obs[0, :, 0], first[:, 0]) and len({*first[:, 0]}) == 2
+    assert np.array_equal(step.next_obs[0, :, 0], first[:, 0])
+    assert len({*first[:, 0]}) == 2
     assert starts[1, 1] != first[1, 0], "a fresh start, not the first again"
     assert step.next_obs[2, 1, 0] == starts[1, 1], "the next episode goes on from what was shown"
     assert (step.reward.dtype, step.truncated.dtype, finished.length.dtype) == (np.float32, bool, np.int32)
@@ -84,8 +90,10 @@ def test_hosted_gives_numpy_and_episodes() -> None:
 
     first = run(3)
     assert all(isinstance(obs, np.ndarray) for obs in first)
-    assert env.drain() == [Episode(6, 3)] * 2 and env.drain() == []
-    assert np.array_equal(first, run(3)) and not np.array_equal(first, run(4))
+    assert env.drain() == [Episode(6, 3)] * 2
+    assert env.drain() == []
+    assert np.array_equal(first, run(3))
+    assert not np.array_equal(first, run(4))
 
 
 def test_hosted_refuses_numbers_that_are_not_finite() -> None:
@@ -110,9 +118,11 @@ def test_gymnax_cartpole_terminates_by_falling_and_truncates_at_its_limit() -> N
     assert np.flatnonzero(step.truncated[:, 1]).tolist() == [8, 17, 26]
     assert not step.terminated[:, 1].any()
     fallen = np.abs(step.next_obs[..., 2]) > params.theta_threshold_radians
-    assert np.array_equal(step.terminated, fallen) and fallen[:, 0].any()
+    assert np.array_equal(step.terminated, fallen)
+    assert fallen[:, 0].any()
     done = finished.done[:, 0]
-    assert np.all(np.abs(step.obs[done, 0]) <= 0.05) and not np.any(step.truncated & step.terminated)
+    assert np.all(np.abs(step.obs[done, 0]) <= 0.05)
+    assert not np.any(step.truncated & step.terminated)
     assert finished.length[finished.done[:, 1], 1].tolist() == [9, 9, 9]
 
 
@@ -127,7 +137,8 @@ def test_gymnax_environments_that_merge_the_limit_are_told_apart() -> None:
     inner = Legacy()
     env = BatchedEnv("legacy", GymnaxEnv("legacy", inner, inner.default_params.replace(max_steps_in_episode=5)), 1)
     _, (step, _) = roll(env, jnp.arange(10)[:, None] % 2)
-    assert np.flatnonzero(step.truncated[:, 0]).tolist() == [4, 9] and not step.terminated.any()
+    assert np.flatnonzero(step.truncated[:, 0]).tolist() == [4, 9]
+    assert not step.terminated.any()
 
 
 def test_gymnax_actions_and_observations() -> None:
@@ -147,15 +158,19 @@ def test_gymnax_actions_and_observations() -> None:
 def test_brax_under_jit_and_scan() -> None:
     pytest.importorskip("brax")
     env = make_brax("brax:inverted_pendulum", 2, episode_steps=12)
-    assert env.spec.observation == Box((4,)) and env.spec.action == Box((1,), bounded=True)
+    assert env.spec.observation == Box((4,))
+    assert env.spec.action == Box((1,), bounded=True)
     push = jnp.stack([jnp.zeros((40, 1)), jnp.full((40, 1), 50.0)], axis=1)
-    _, (step, finished) = roll(env, push)
+    run = runner(env)
+    _, (step, finished) = run(push)
     fallen = np.abs(step.next_obs[..., 1]) > 0.2
-    assert np.array_equal(step.terminated, fallen) and fallen[:, 1].any()
+    assert np.array_equal(step.terminated, fallen)
+    assert fallen[:, 1].any()
     assert np.flatnonzero(step.truncated[:, 0]).tolist() == [11, 23, 35]
     assert np.all(np.abs(step.obs[finished.done]) <= 0.01 + 1e-6)
-    assert np.isfinite(step.reward).all() and finished.length[11, 0] == 12
-    _, (unit, _) = roll(env, jnp.clip(push, -1, 1))
+    assert np.isfinite(step.reward).all()
+    assert finished.length[11, 0] == 12
+    _, (unit, _) = run(jnp.clip(push, -1, 1))
     assert np.array_equal(unit.next_obs, step.next_obs), "actions are clipped"
 
 
@@ -163,4 +178,6 @@ def test_brax_by_name(capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("brax")
     env = pure("brax:inverted_pendulum", 3)
     assert capfd.readouterr() == ("", "")
-    assert env.spec.id == "brax:inverted_pendulum" and env.spec.pure and env.spec.action == Box((1,), bounded=True)
+    assert env.spec.id == "brax:inverted_pendulum"
+    assert env.spec.pure
+    assert env.spec.action == Box((1,), bounded=True)

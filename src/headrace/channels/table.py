@@ -39,10 +39,10 @@ class Table:
     @property
     def inserted(self) -> int:
         """Transitions ever inserted."""
-        return int(self.written.sum()) * self.envs
+        return int(self.written.sum()) * int(self.envs)
 
-    def insert(self, transition: Transition, writer: int = 0) -> None:
-        """Write one step, then commit it."""
+    def insert(self, transition: Transition | list[Any], writer: int = 0) -> None:
+        """Write one step, a transition or its arrays in order, then commit it."""
         at = self.written[writer] % self.steps
         for stripe, leaf in zip(self.stripes, jax.tree.leaves(transition), strict=True):
             stripe[writer, at] = leaf

@@ -15,7 +15,7 @@ from rich.table import Table
 from headrace import api
 from headrace.algorithms import ALGORITHMS
 from headrace.cli.doctor import doctor
-from headrace.cli.video import record
+from headrace.cli.video import check_file, record
 from headrace.config import field_docs, override, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.errors import ConfigError, HeadraceError
@@ -91,6 +91,8 @@ def evaluate(options: argparse.Namespace) -> int:
     """`headrace eval`"""
     if options.episodes < 1:
         raise ConfigError(f"--episodes must be at least 1, got {options.episodes}.")
+    if options.record:
+        check_file(options.record)
     loaded = api.Run.load(options.run, best=options.best)
     score = loaded.evaluate(options.episodes)
     print(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from headrace.api import Run, _static
+from headrace.api import Run
 from headrace.envs import JaxEnv, make
 from headrace.errors import EnvError, UsageError
 from headrace.services.evaluate import Player
@@ -17,22 +18,25 @@ MOST_FRAMES = 2_000
 FPS = 30
 
 
+def check_file(file: str) -> None:
+    """Refuse a file that cannot become a video, before anything is played."""
+    if Path(file).suffix not in FORMATS:
+        raise UsageError(f"--record writes {' or '.join(FORMATS)}, got '{file}'.")
+    if importlib.util.find_spec("imageio") is None:
+        raise UsageError("--record needs imageio; install it with: pip install 'headrace[mujoco]'.")
+
+
 def record(run: Run, file: str) -> int:
     """Play an episode, write it to `file`, and return the number of frames."""
+    import imageio.v3 as video
+
     path = Path(file)
-    if path.suffix not in FORMATS:
-        raise UsageError(f"--record writes {' or '.join(FORMATS)}, got '{file}'.")
-    try:
-        import imageio.v3 as video
-    except ImportError:
-        raise UsageError("--record needs imageio; install it with: pip install 'headrace[mujoco]'.") from None
     env = make(run.env, 1, render=True)
     if isinstance(env, JaxEnv):
         raise EnvError(
             f"{run.graph.spec.id} is a JAX environment, which cannot draw itself; --record needs one that can."
         )
-    player = Player(run.graph, _static(run.cells))
-    player.load(run.cells)
+    player = Player(run.graph, run.cells)
     frames = []
     try:
         obs = env.reset(run.seed)

@@ -7,12 +7,12 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from headrace.envs.base import Episode, HostEnv, Step, seeds
-from headrace.envs.spaces import Actions, Misfit, Observations, Rows, choices, not_finite, observations
+from headrace.envs.spaces import Actions, MisfitError, Observations, Rows, choices, not_finite, observations
 from headrace.errors import EnvError
 from headrace.types import MASK, Array, EnvSpec, Tree
 
@@ -49,11 +49,13 @@ class GymnasiumEnv(HostEnv):
             for index, start in enumerate(seeds(seed, self.spec.num_envs)):
                 self._reset_one(index, buffers.obs, start)
         if not buffers.obs.finite():
-            self._blame_number(not_finite(buffers.obs.tree, self.spec.num_envs), "a first observation")
+            raise self._blame_number(not_finite(buffers.obs.tree, self.spec.num_envs), "a first observation")
         return buffers.obs.tree
 
     def step(self, action: Array) -> Step:
         rows = self._actions.decode(action)
+        if rows.ndim == 1:
+            rows = rows.tolist()  # Gymnasium checks a Python int in a third of the time
         if len(rows) != self.spec.num_envs:
             raise EnvError(f"'{self.spec.id}' has {self.spec.num_envs} environments but got {len(rows)} actions.")
         self._count += 1
@@ -78,16 +80,16 @@ class GymnasiumEnv(HostEnv):
                 returns[index] += gain
                 index += 1
         except Exception as error:
-            self._blame(index, error)
+            raise self._blame(index, error) from error
         try:
             buffers.next_obs.gather(seen, self._final_infos(infos, ended))
-        except (Misfit, TypeError, ValueError) as error:
-            self._blame_obs(seen, self._final_infos(infos, ended), error)
+        except (MisfitError, TypeError, ValueError) as error:
+            raise self._blame_obs(seen, self._final_infos(infos, ended), error) from error
         buffers.reward[:] = gains
         if not math.isfinite(sum(gains)):
-            self._blame_number(not_finite(buffers.reward, len(rows)), "a reward", rows)
+            raise self._blame_number(not_finite(buffers.reward, len(rows)), "a reward", rows)
         if not buffers.next_obs.finite():
-            self._blame_number(not_finite(buffers.next_obs.tree, len(rows)), "an observation", rows)
+            raise self._blame_number(not_finite(buffers.next_obs.tree, len(rows)), "an observation", rows)
         if not ended:
             return Step(buffers.next_obs.tree, buffers.reward, self._none, self._none, buffers.next_obs.tree)
         buffers.obs.copy(buffers.next_obs)
@@ -97,7 +99,7 @@ class GymnasiumEnv(HostEnv):
             returns[index] = 0.0
             self._reset_one(index, buffers.obs, None)
         if not buffers.obs.finite():
-            self._blame_number(not_finite(buffers.obs.tree, len(rows)), "a first observation")
+            raise self._blame_number(not_finite(buffers.obs.tree, len(rows)), "a first observation")
         return Step(buffers.obs.tree, buffers.reward, buffers.terminated, buffers.truncated, buffers.next_obs.tree)
 
     def drain(self) -> list[Episode]:
@@ -143,30 +145,30 @@ class GymnasiumEnv(HostEnv):
             seen, info = self._envs[index].reset(seed=seed)
             obs.write(index, seen, info)
         except Exception as error:
-            self._blame(index, error)
+            raise self._blame(index, error) from error
 
     def _next_buffers(self) -> _Buffers:
         self._turn ^= 1
         return self._buffers[self._turn]
 
-    def _blame(self, index: int, error: Exception) -> NoReturn:
-        what = str(error) if isinstance(error, Misfit) else f"raised {_sentence(error)}"
-        raise EnvError(f"'{self.spec.id}' (environment {index}) {what} at step {self._count}.") from error
+    def _blame(self, index: int, error: Exception) -> EnvError:
+        what = str(error) if isinstance(error, MisfitError) else f"raised {_sentence(error)}"
+        return EnvError(f"'{self.spec.id}' (environment {index}) {what} at step {self._count}.")
 
-    def _blame_obs(self, seen: list[Any], infos: Sequence[Any], error: Exception) -> NoReturn:
+    def _blame_obs(self, seen: list[Any], infos: Sequence[Any], error: Exception) -> EnvError:
         """Find the environment whose observation could not be taken in, by taking them in one by one."""
         scratch = Rows(self._observations, len(seen))
         for index, obs in enumerate(seen):
             try:
                 scratch.write(index, obs, infos[index] if infos else None)
             except Exception as reason:
-                self._blame(index, reason)
-        raise EnvError(f"'{self.spec.id}' returned what it should not at step {self._count}: {error}.") from error
+                raise self._blame(index, reason) from reason
+        return EnvError(f"'{self.spec.id}' returned what it should not at step {self._count}: {error}.")
 
-    def _blame_number(self, index: int | None, what: str, rows: Array | None = None) -> NoReturn:
+    def _blame_number(self, index: int | None, what: str, rows: Array | None = None) -> EnvError:
         bad_action = rows is not None and index is not None and not np.all(np.isfinite(rows[index]))
         why = ", after an action that was not finite either: training has diverged" if bad_action else ""
-        raise EnvError(
+        return EnvError(
             f"'{self.spec.id}' (environment {index}) returned {what} that is not finite at step {self._count}{why}."
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 
-from headrace.config import load_object
+from headrace.config import load_object, object_path
 from headrace.envs.base import HostEnv, JaxEnv
 from headrace.envs.brax_env import make_brax
 from headrace.envs.envpool_env import EnvPoolEnv
@@ -38,6 +39,8 @@ def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxE
     """
     if num_envs < 1:
         raise EnvError(f"num_envs={num_envs} must be at least 1.")
+    if render:
+        _prepare_to_draw()
     if not isinstance(env, str):
         return _call(env, env_id(env), num_envs, render)
     prefix, colon, rest = env.partition(":")
@@ -50,13 +53,16 @@ def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxE
             return make_gymnax(env, num_envs)
         case "brax":
             return make_brax(env, num_envs)
+    if prefix.endswith(".py"):
+        return _call(load_object(env), env, num_envs, render)
     _import(prefix, env)
-    if rest not in gym.registry:
-        try:
-            return _call(load_object(env), env, num_envs, render)
-        except ConfigError:
-            pass  # the module has no such name, so it is an id
-    return _make_gymnasium(rest, env, num_envs, render)
+    if rest in gym.registry:
+        return _make_gymnasium(rest, env, num_envs, render)
+    try:
+        function = load_object(env)
+    except ConfigError:  # the module has no such name, so it is meant as an id
+        return _make_gymnasium(rest, env, num_envs, render)
+    return _call(function, env, num_envs, render)
 
 
 def env_id(env: EnvLike) -> str:
@@ -66,11 +72,19 @@ def env_id(env: EnvLike) -> str:
     if isinstance(env, partial):
         return env_id(env.func)
     named = env if hasattr(env, "__qualname__") else type(env)
-    return f"{named.__module__}:{named.__qualname__}"
+    return object_path(named)
+
+
+def _prepare_to_draw() -> None:
+    """Tell the libraries that draw, before they load, that no window or sound is wanted; what is set already stays."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def _make_gymnasium(known_as: str, env: str, num_envs: int, render: bool) -> GymnasiumEnv:
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     found = _registered(known_as, env)
     if "mujoco" in str(gym.registry[found].entry_point) and find_spec("mujoco"):
         importlib.import_module("mujoco")  # or `quiet` would not know whom to quieten

@@ -21,7 +21,7 @@ UNBOUNDED = 1e30
 """Bounds beyond this are how some environments write infinity."""
 
 
-class Misfit(Exception):
+class MisfitError(Exception):
     """A value outside its space; the message completes a sentence that starts with the environment."""
 
 
@@ -51,7 +51,7 @@ class Leaf:
             for key in self.path:
                 value = value[key]
         except (KeyError, IndexError, TypeError):
-            raise Misfit(f"returned nothing for '{self.name}'") from None
+            raise MisfitError(f"returned nothing for '{self.name}'") from None
         return value
 
     def write(self, array: Array, row: int, value: Any) -> None:
@@ -81,7 +81,7 @@ class Leaf:
         array = np.asarray(value)
         if array.shape != self.given:
             what = f"observation '{self.name}'" if self.name else "observation"
-            raise Misfit(f"returned an {what} of shape {array.shape} where its space says {self.given}")
+            raise MisfitError(f"returned an {what} of shape {array.shape} where its space says {self.given}")
         return array
 
 
@@ -163,8 +163,8 @@ class Rows:
 
     def finite(self) -> bool:
         """Whether every number is finite: 0 * x is 0 unless x is infinite or NaN, and BLAS is quick to say so."""
-        for dot, zeros in self._checks:
-            if not dot(zeros) == 0.0:
+        for dot, zeros in self._checks:  # noqa: SIM110 (a generator costs more than the check)
+            if dot(zeros) != 0.0:
                 return False
         return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,16 +57,13 @@ class Node:
     """The stage, for nodes of that kind."""
     role: Role = "computing"
     domain: Domain = "collect"
+    index: int = 0
+    """Its place in the graph."""
 
     @property
     def sources(self) -> Iterator[Ref]:
         """Every array it takes."""
         return (leaf for leaf in jax.tree.leaves(self.inputs) if isinstance(leaf, Ref))
-
-    @property
-    def number(self) -> int:
-        """A number that follows from its name alone: random keys are derived from it."""
-        return zlib.crc32(self.id.encode())
 
     @property
     def store(self) -> str:
@@ -134,4 +130,4 @@ class Graph:
     @property
     def on_policy(self) -> bool:
         """Whether it learns from each trajectory as it comes."""
-        return self.source.option("store") == "rollout"
+        return bool(self.source.option("store") == "rollout")

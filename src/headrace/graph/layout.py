@@ -50,6 +50,8 @@ PORT = 11.0
 LABEL_COLUMNS = 28
 """Characters in a line of a label."""
 LABEL_GAP = 18.0
+CLEAR = 12.0
+"""Between the level of a label and an arrow that is not its own: the rounded corners must not touch."""
 
 
 def layout(plan: Plan, width: float) -> Layout:
@@ -243,11 +245,11 @@ def _node_height(ports: Ports, node: Node) -> float:
 def _ports(drawn: Layout) -> Ports:
     """What touches each side of each node: the end, which way it leaves the columns, and the node at its other end."""
     ports: Ports = defaultdict(list)
-    flows = [(flow, 0) for box in drawn.boxes for flow in box.flows if not flow.down]
-    links = [(link, (1 - 2 * link.rising) * bool(link.over)) for link in drawn.links]
-    for arrow, way in (*flows, *links):
-        ports[arrow.source.node, arrow.source.side].append((arrow.source, way, arrow.target.node))
-        ports[arrow.target.node, arrow.target.side].append((arrow.target, way, arrow.source.node))
+    arrows = [(flow.source, flow.target, 0) for box in drawn.boxes for flow in box.flows if not flow.down]
+    arrows += [(link.source, link.target, (1 - 2 * link.rising) * bool(link.over)) for link in drawn.links]
+    for source, target, way in arrows:
+        ports[source.node, source.side].append((source, way, target.node))
+        ports[target.node, target.side].append((target, way, source.node))
     return ports
 
 
@@ -293,7 +295,7 @@ def _settle(drawn: Layout, gutter: int, link: Link, lowest: float) -> None:
             link.label.y += step
             break
     others = [e for side in SIDES for e in drawn.ends(gutter, side) if e is not link.source and e is not link.target]
-    while any(abs(end.y - level) < 4 for end in others for level in link.levels):
+    while any(abs(end.y - level) < CLEAR for end in others for level in link.levels):
         link.label.y += 2
 
 
@@ -314,13 +316,10 @@ def _route(drawn: Layout) -> None:
 
 
 def _aim(link: Link) -> None:
-    """Point both ends at the label: at two levels of one side, or at the middle of either side."""
-    if link.same_side:
-        for end, level in zip(sorted((link.source, link.target), key=lambda end: end.y), link.levels, strict=True):
-            end.goal = (link.label.x, end.y if abs(end.y - level) < 8 else level)
-        return
-    for end in (link.source, link.target):
-        end.goal = (link.label.x if end.side == "right" else link.label.right, link.label.middle)
+    """Point both ends at the label, at the level of their port where that is near: the arrow is then straight."""
+    for end, level in zip(sorted((link.source, link.target), key=lambda end: end.y), link.levels, strict=True):
+        x = link.label.right if end.side == "left" else link.label.x
+        end.goal = (x, end.y if abs(end.y - level) < 8 else level)
 
 
 def _untangled(ends: list[End]) -> list[End]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from html import escape
 
 from headrace.graph.canvas import Box, Flow, Layout, Link, Point, Rect, tag_rows, tag_width, text_width
-from headrace.graph.ir import Node, Role
+from headrace.graph.ir import Node
 from headrace.graph.layout import MARGIN, PAD, layout
 from headrace.graph.plan import Plan
 from headrace.graph.words import often_words, place_words
 
-ROLES: dict[Role, tuple[str, str]] = {
+ROLES: dict[str, tuple[str, str]] = {
     "environment": ("#e3f4e8", "#2f855a"),
     "acting": ("#e2eefc", "#2b6cb0"),
     "storing": ("#fdf1d7", "#b7791f"),
@@ -147,8 +147,9 @@ def _legend(drawn: Layout) -> tuple[list[str], float]:
     parts: list[str] = []
     x, y = MARGIN, drawn.height + 30
     used = {node.role for box in drawn.boxes for node in box.nodes}
-    items = [(role, role) for role in ROLES if role in used]
-    items += [("reads", "reads cell"), ("writes", "writes cell"), ("flow", "inside a fragment"), ("state", "env state")]
+    items: list[tuple[str, str]] = [(role, role) for role in ROLES if role in used]
+    items += [("reads", "reads cell"), ("writes", "writes cell"), ("flow", "inside a fragment")]
+    items += [("state", "env state")] * any(flow.kind == "state" for box in drawn.boxes for flow in box.flows)
     crossing = {"cell" if link.kind == "cell" else "data" for link in drawn.links}
     items += [(kind, f"{kind} crosses") for kind in ("data", "cell") if kind in crossing]
     for key, words in items:
@@ -163,7 +164,7 @@ def _legend(drawn: Layout) -> tuple[list[str], float]:
 def _sample(key: str, x: float, y: float) -> Iterator[str]:
     line = [(x, y), (x + 24, y)]
     if key in ROLES:
-        fill, edge = ROLES[key]  # type: ignore[index]
+        fill, edge = ROLES[key]
         yield _rect(Rect(x, y - 7, 24, 14), fill, edge, 4, "sample")
     elif key in ("reads", "writes"):
         yield _rect(Rect(x, y - 6, 24, 12), INK if key == "writes" else CARD, INK, 4, "sample", 0.8)

@@ -160,7 +160,7 @@ class Tracer:
         learning = self._downstream([n.id for n in self.nodes if n.name.endswith((".sample", ".take"))])
         acting = self._downstream([n.id for n in self.nodes if n.name == "env.observe"])
 
-        def settled(node: Node) -> Node:
+        def settled(index: int, node: Node) -> Node:
             domain: Domain = "learn" if node.id in learning else "collect"
             role: Role = "computing"
             if node.kind != "stage":
@@ -169,9 +169,9 @@ class Tracer:
                 role = "learning"
             elif node.id in acting and domain == "collect" and self._reaches(node.id, "env.step"):
                 role = "acting"
-            return dataclasses.replace(node, role=role, domain=domain)
+            return dataclasses.replace(node, role=role, domain=domain, index=index)
 
-        nodes = tuple(settled(node) for node in self.nodes)
+        nodes = tuple(settled(index, node) for index, node in enumerate(self.nodes))
         cells = {name: eqx.filter(cell.module, _is_shape) for name, cell in self.cells.items()}
         edges = (*self.flows, *self._implied(nodes, cells))
         return Graph(self.algorithm.name, self.spec, nodes, edges, cells, self._play())
@@ -181,7 +181,8 @@ class Tracer:
         aside = Tracer(self.algorithm, self.spec)
         with recording(aside):
             SymbolicEnv(aside).step(self.algorithm.play(SymbolicEnv(aside).observe()))
-        return next(node for node in aside.nodes if node.kind == "stage")
+        play = next(node for node in aside.nodes if node.kind == "stage")
+        return dataclasses.replace(play, index=len(self.nodes))
 
     def _implied(self, nodes: tuple[Node, ...], cells: dict[str, Tree]) -> list[Edge]:
         edges = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,8 +10,12 @@ import numpy as np
 
 from headrace.envs import HostEnv
 from headrace.graph import Graph, Node
-from headrace.runtimes.compile import Programs, Values, ticket
-from headrace.types import Array, Transition, Tree, empty_like
+from headrace.graph.ir import Ref
+from headrace.runtimes.compile import Programs, Ticket, Values, bases
+from headrace.types import Array
+
+Rows = list[Any]
+"""The arrays of a transition or trajectory, in the order of its tree: what is handed to the store."""
 
 
 class Collector:
@@ -21,53 +25,51 @@ class Collector:
         self, graph: Graph, programs: Programs, env: HostEnv, seed: int, replica: int, jit: Callable[..., Any]
     ):
         self.env = env
-        self.seed = seed
-        self.replica = replica
+        self.bases = bases(graph, seed, replica)
         self.step_node = graph.only("env.step")
-        self.sink = graph.sink
         nodes = graph.where(domain="collect", kind="stage")
-        cut = graph.nodes.index(self.step_node)
-        self.before = [node for node in nodes if graph.nodes.index(node) < cut]
-        self.after = [node for node in nodes if graph.nodes.index(node) > cut]
-        self.read = programs.modules
-        self.act = jit(programs.reader(self.before, self.step_node.inputs))
-        self.finish = jit(programs.reader(self.after, self.sink.inputs[0])) if self.after else None
+        self.before = [node for node in nodes if node.index < self.step_node.index]
+        self.after = [node for node in nodes if node.index > self.step_node.index]
+        self.modules = programs.modules
+        chosen, self.chosen = jax.tree.flatten(self.step_node.inputs)
+        self.act = jit(programs.reader(self.before, chosen))
+        wanted = jax.tree.leaves(graph.sink.inputs[0])
+        yielded = [Ref(self.step_node.id, i) for i in range(len(jax.tree.leaves(self.step_node.output)))]
+        self.finish = jit(programs.reader(self.after, wanted)) if wanted != yielded else None
         steps = self.step_node.times
-        self.buffers = [_trajectory(self.step_node, env, steps) for _ in range(2)] if steps > 1 else []
-        derived = np.random.SeedSequence((seed, self.step_node.number, replica)).generate_state(1)[0]
-        self.obs = env.reset(int(derived))
+        self.buffers = [_room(self.step_node, env, steps) for _ in range(2)] if steps > 1 else []
+        self.observed = jax.tree.leaves(env.reset(int(self.bases[self.step_node.index, 0])))
 
-    def collect(self, cells: dict[str, Any], number: int) -> Transition:
-        """One pass: what it hands to the store."""
-        acting = self.read(self.before, cells)
+    def collect(self, flat: Sequence[Array], number: int) -> Rows:
+        """One pass with these cells: what it hands to the store."""
+        acting = self.modules(self.before, flat)
         if not self.buffers:
-            produced = self._step(acting, number)
+            rows = self._step(acting, number)
         else:
-            produced = self.buffers[number % 2]
+            rows = self.buffers[number % 2]
             for i in range(self.step_node.times):
-                step = self._step(acting, number * self.step_node.times + i)
-                for held, leaf in zip(jax.tree.leaves(produced), jax.tree.leaves(step), strict=True):
-                    held[i] = leaf
+                for held, row in zip(rows, self._step(acting, number * self.step_node.times + i), strict=True):
+                    held[i] = row
         if self.finish is None:
-            return produced
-        values: Values = {self.step_node.id: jax.tree.leaves(produced)}
-        finished = self.finish(self.read(self.after, cells), values, ticket(self.seed, number, self.replica))
-        return jax.tree.map(np.asarray, finished)  # type: ignore[no-any-return]
+            return rows
+        values: Values = {self.step_node.id: rows}
+        finished = self.finish(self.modules(self.after, flat), values, Ticket(self.bases, np.uint32(number)))
+        return [np.asarray(leaf) for leaf in finished]
 
-    def _step(self, acting: tuple[Array, ...], number: int) -> Transition:
-        obs = self.obs
-        values: Values = {"env.observe": jax.tree.leaves(obs)}
-        chosen = self.act(acting, values, ticket(self.seed, number, self.replica))
-        action, *extra = jax.tree.map(np.asarray, chosen)
+    def _step(self, acting: tuple[Array, ...], number: int) -> Rows:
+        observed = self.observed
+        chosen = self.act(acting, {"env.observe": observed}, Ticket(self.bases, np.uint32(number)))
+        leaves = [np.asarray(leaf) for leaf in chosen]
+        action, *extra = jax.tree.unflatten(self.chosen, leaves)
         step = self.env.step(action)
-        self.obs = step.obs
-        return Transition(
-            obs, action, step.reward, step.terminated, step.truncated, step.next_obs, extra[0] if extra else {}
-        )
+        led_to = jax.tree.leaves(step.next_obs)
+        self.observed = led_to if step.obs is step.next_obs else jax.tree.leaves(step.obs)
+        actions = len(leaves) - len(jax.tree.leaves(extra))
+        flags = (step.reward, step.terminated, step.truncated)
+        return [*observed, *leaves[:actions], *flags, *led_to, *leaves[actions:]]
 
 
-def _trajectory(step: Node, env: HostEnv, steps: int) -> Tree:
-    """Room for the trajectory of one replica."""
+def _room(step: Node, env: HostEnv, steps: int) -> Rows:
+    """Buffers for the trajectory of one replica."""
     envs = env.spec.num_envs
-    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((envs, *leaf.shape[1:]), leaf.dtype), step.output)
-    return empty_like(row, steps)
+    return [np.zeros((steps, envs, *leaf.shape[1:]), leaf.dtype) for leaf in jax.tree.leaves(step.output)]

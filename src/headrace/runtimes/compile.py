@@ -1,14 +1,15 @@
 """Turning groups of pure nodes into functions, and those into XLA programs.
 
 Every function here takes and returns arrays only: what a cell holds besides (activation names,
-optimisers) is static and closed over. Random keys follow from a ticket (seed, pass, replica) and the
-node, never from the order of arrival.
+optimisers) is static and closed over. Random keys follow from (seed, node, pass, replica), never from
+the order of arrival.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,24 +25,31 @@ from headrace.types import Array, Tree
 Values = dict[str, list[Any]]
 """What each node yielded, as a list of arrays."""
 
-Ticket = Any
-"""uint32[3]: seed, pass, replica."""
+
+class Ticket(NamedTuple):
+    """What the random keys of a pass follow from."""
+
+    bases: Array
+    """uint32[nodes, 2]: a key for each node of the graph, from (seed, node, replica)."""
+    number: Array
+    """Which pass it is."""
 
 
-def ticket(seed: int, number: int, replica: int) -> NDArray[np.uint32]:
-    """The ticket of a pass."""
-    return np.array([seed & 0xFFFFFFFF, number & 0xFFFFFFFF, replica], np.uint32)
+def bases(graph: Graph, seed: int, replica: int) -> NDArray[np.uint32]:
+    """The keys that a replica's tickets begin with."""
+    names = [f"{seed}/{node.id}/{replica}".encode() for node in (*graph.nodes, graph.play)]
+    sums = b"".join(hashlib.blake2b(name, digest_size=8).digest() for name in names)
+    return np.frombuffer(sums, np.uint32).reshape(-1, 2).copy()
 
 
-def consecutive(first: Ticket, count: int) -> Ticket:
-    """The tickets of `count` passes in a row."""
-    return jnp.broadcast_to(first, (count, 3)).at[:, 1].add(jnp.arange(count, dtype=jnp.uint32))
+def consecutive(first: Ticket, count: int) -> Array:
+    """The numbers of `count` passes in a row."""
+    return first.number + jnp.arange(count, dtype=jnp.uint32)
 
 
 def node_key(node: Node, ticket: Ticket) -> Array:
     """The random key of a node in a pass of a replica."""
-    key = jax.random.fold_in(jax.random.key(ticket[0]), node.number)
-    return jax.random.fold_in(jax.random.fold_in(key, ticket[1]), ticket[2])
+    return jax.random.fold_in(jax.random.wrap_key_data(ticket.bases[node.index]), ticket.number)
 
 
 def resolve(tree: Tree, values: Values) -> Tree:
@@ -59,26 +67,50 @@ def make_cells(algorithm: Any, graph: Graph, seed: int) -> dict[str, Cell]:
     return apart
 
 
+class Shelf:
+    """Cells as a flat list of arrays: the form in which programs take and give them.
+
+    Modules are trees of Python objects; taking them apart at every call would cost as much as a small network.
+    """
+
+    def __init__(self, cells: Mapping[str, Cell]):
+        arrays, self.static = eqx.partition(dict(cells), eqx.is_array)
+        leaves, self.tree = jax.tree.flatten(arrays)
+        places = jax.tree.unflatten(self.tree, range(len(leaves)))
+        self.modules = {name: tuple(jax.tree.leaves(cell.module)) for name, cell in places.items()}
+        """Where the arrays that readers of a cell see stand in the list."""
+
+    def flat(self, cells: Mapping[str, Cell]) -> list[Array]:
+        """The arrays of cells such as these."""
+        return jax.tree.leaves(eqx.filter(dict(cells), eqx.is_array))
+
+    def cells(self, flat: Sequence[Array]) -> dict[str, Cell]:
+        """The cells that a list of arrays stands for."""
+        whole: dict[str, Cell] = eqx.combine(jax.tree.unflatten(self.tree, flat), self.static)
+        return whole
+
+    def arrays(self, flat: Sequence[Array]) -> dict[str, Any]:
+        """The same without what is static: what a checkpoint keeps, by name."""
+        tree: dict[str, Any] = jax.tree.unflatten(self.tree, flat)
+        return tree
+
+
 class Programs:
     """The compiled functions of one graph."""
 
-    def __init__(self, graph: Graph, static: Mapping[str, Cell]):
+    def __init__(self, graph: Graph, shelf: Shelf):
         self.graph = graph
-        self.static = static
+        self.shelf = shelf
 
-    def modules(self, nodes: Sequence[Node], cells: Mapping[str, Cell]) -> tuple[Array, ...]:
-        """The arrays of the cells that these nodes read, in the order that `reader` expects."""
-        return tuple(jax.tree.leaves([eqx.filter(cells[name].module, eqx.is_array) for name in _reads(nodes)]))
+    def modules(self, nodes: Sequence[Node], flat: Sequence[Array]) -> tuple[Array, ...]:
+        """The arrays that these nodes read, in the order that `reader` expects."""
+        return tuple(flat[i] for name in _reads(nodes) for i in self.shelf.modules[name])
 
     def reader(self, nodes: Sequence[Node], wanted: Tree) -> Callable[..., Tree]:
-        """`f(modules, values, ticket)`: run nodes that write nothing and return what `wanted` refers to.
-
-        Modules come as bare arrays: it is called at every step, and flattening modules there would cost
-        as much as the network itself.
-        """
+        """`f(modules, values, ticket)`: run nodes that write nothing and return what `wanted` refers to."""
         names = _reads(nodes)
-        static = [self.static[name].module for name in names]
-        _, tree = jax.tree.flatten([self.graph.cells[name] for name in names])
+        static = [self.shelf.static[name].module for name in names]
+        tree = jax.tree.structure([self.graph.cells[name] for name in names])
 
         def read(modules: tuple[Array, ...], values: Values, ticket: Ticket) -> Tree:
             whole = dict(zip(names, eqx.combine(jax.tree.unflatten(tree, modules), static), strict=True))
@@ -91,11 +123,11 @@ class Programs:
 
         return read
 
-    def learner(self, nodes: Sequence[Node]) -> Callable[..., tuple[dict[str, Any], dict[str, Array]]]:
-        """`f(cells, values, ticket)`: run one learning pass; returns the changed cells and the metrics."""
+    def learner(self, nodes: Sequence[Node]) -> Callable[..., tuple[list[Array], dict[str, Array]]]:
+        """`f(flat, values, ticket)`: run one learning pass; returns the changed cells and the metrics."""
 
-        def learn(cells: dict[str, Any], values: Values, ticket: Ticket) -> tuple[dict[str, Any], dict[str, Array]]:
-            whole = eqx.combine(cells, dict(self.static))
+        def learn(flat: list[Array], values: Values, ticket: Ticket) -> tuple[list[Array], dict[str, Array]]:
+            whole: dict[str, Any] = self.shelf.cells(flat)
             values = dict(values)
             metrics: dict[str, Array] = {}
             for node in nodes:
@@ -103,20 +135,20 @@ class Programs:
                 values[node.id] = jax.tree.leaves(output)
                 if node.writes:
                     metrics |= output
-            return eqx.filter(whole, eqx.is_array), metrics
+            return self.shelf.flat(whole), metrics
 
         return learn
 
     def repeated(self, learn: Callable[..., Any], source: Node) -> Callable[..., Any]:
-        """`f(cells, batches, ticket)`: one learning pass for each batch along the first axis, as one scan."""
+        """`f(flat, batches, ticket)`: one learning pass for each batch along the first axis, as one scan."""
 
-        def learn_all(cells: dict[str, Any], batches: Tree, ticket: Ticket) -> Any:
+        def learn_all(flat: list[Array], batches: Tree, ticket: Ticket) -> Any:
             count = jax.tree.leaves(batches)[0].shape[0]
 
-            def one(cells: dict[str, Any], now: tuple[Tree, Ticket]) -> Any:
-                return learn(cells, {source.id: jax.tree.leaves(now[0])}, now[1])
+            def one(flat: list[Array], now: tuple[Tree, Array]) -> Any:
+                return learn(flat, {source.id: jax.tree.leaves(now[0])}, ticket._replace(number=now[1]))
 
-            return jax.lax.scan(one, cells, (batches, consecutive(ticket, count)))
+            return jax.lax.scan(one, flat, (batches, consecutive(ticket, count)))
 
         return learn_all
 
@@ -143,7 +175,7 @@ def _maybe(node: Node, cells: dict[str, Any], values: Values, ticket: Ticket) ->
     def skip(arrays: dict[str, Any]) -> tuple[dict[str, Any], Tree]:
         return arrays, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), node.output)
 
-    arrays, output = jax.lax.cond(ticket[1] % node.every == node.every - 1, run, skip, arrays)
+    arrays, output = jax.lax.cond(ticket.number % node.every == node.every - 1, run, skip, arrays)
     return cells | eqx.combine(arrays, static), output
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from headrace.channels.limiter import Rate
@@ -20,10 +20,10 @@ from headrace.core.cells import Cell
 from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
 from headrace.graph import Plan
 from headrace.runtimes.base import Progress, Runtime
-from headrace.runtimes.collect import Collector
-from headrace.runtimes.compile import Programs, Values, make_cells, ticket
+from headrace.runtimes.collect import Collector, Rows
+from headrace.runtimes.compile import Programs, Shelf, Ticket, bases, make_cells
 from headrace.runtimes.pure import Pure
-from headrace.types import Transition, Tree
+from headrace.types import Tree
 
 
 def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, debug: bool = False) -> Runtime:
@@ -39,14 +39,16 @@ class Inline(Runtime):
 
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, debug: bool):
         self.graph = graph = plan.graph
-        self.seed = seed
+        self.bases = bases(graph, seed, replica=0)
         self.debug = debug
         self.progress = Progress()
         self.repeat = plan.learner.repeat
+        self.collected = graph.spec.num_envs * graph.only("env.step").times
         jit: Callable[..., Any] = (lambda function, **_: function) if debug else jax.jit
-        whole = make_cells(algorithm, graph, seed)
-        self.arrays, self.static = eqx.partition(whole, eqx.is_array)
-        programs = Programs(graph, self.static)
+        cells = make_cells(algorithm, graph, seed)
+        self.shelf = Shelf(cells)
+        self.flat = self.shelf.flat(cells)
+        programs = Programs(graph, self.shelf)
         replicas = plan.collector.replicas
         self.stores = self._store(plan, replicas)
         envs = [_host(make(env, graph.spec.num_envs // replicas)) for _ in range(replicas)]
@@ -74,51 +76,48 @@ class Inline(Runtime):
     def _replay(self, table: Table) -> None:
         progress = self.progress
         while True:
-            self._collect(lambda replica, transition: table.insert(transition, replica))
+            self._collect(lambda replica, rows: table.insert(rows, replica))
             if self.rate.due(progress.env_steps, progress.learned) >= self.repeat:
                 break
             if progress.env_steps < self.rate.after:
                 return  # warming up: let others look in
-        source = self.graph.source
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, source.number], counter=[progress.learned, 0, 0, 0]))
+        drawn = self.bases[self.graph.source.index].view(np.uint64)[0]
+        rng = np.random.Generator(np.random.Philox(key=[drawn, progress.learned]))
         batches = table.sample(rng, (self.repeat, self.rate.size), **self.draw)
         self._learn(self.learn_many, batches, self.repeat)
         progress.update_frames += self.repeat * self.rate.size
 
     def _rollout(self) -> None:
-        parts: list[Transition] = []
-        self._collect(lambda replica, trajectory: parts.append(trajectory))
-        whole = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: np.concatenate(x, axis=1), *parts)
-        values: Values = {self.graph.source.id: jax.tree.leaves(whole)}
-        self._learn(self.learn_once, values, 1)
-        self.progress.update_frames += self.graph.source.option("epochs") * whole.reward.size
+        parts: list[Rows] = []
+        self._collect(lambda replica, rows: parts.append(rows))
+        whole = parts[0] if len(parts) == 1 else [np.concatenate(x, axis=1) for x in zip(*parts, strict=True)]
+        self._learn(self.learn_once, {self.graph.source.id: whole}, 1)
+        self.progress.update_frames += self.graph.source.option("epochs") * self.collected
 
-    def _collect(self, hand_over: Callable[[int, Transition], None]) -> None:
+    def _collect(self, hand_over: Callable[[int, Rows], None]) -> None:
         """One pass of every replica, in order."""
-        cells = eqx.combine(self.arrays, self.static)
         for replica, collector in enumerate(self.collectors):
-            hand_over(replica, collector.collect(cells, self.progress.passes))
+            hand_over(replica, collector.collect(self.flat, self.progress.passes))
             self.progress.episodes.extend(collector.env.drain())
         self.progress.passes += 1
-        self.progress.env_steps += self.graph.spec.num_envs * self.graph.only("env.step").times
+        self.progress.env_steps += self.collected
 
     def _learn(self, learn: Callable[..., Any], data: Any, passes: int) -> None:
-        self.arrays, metrics = learn(self.arrays, data, ticket(self.seed, self.progress.learned, 0))
+        self.flat, metrics = learn(self.flat, data, Ticket(self.bases, np.uint32(self.progress.learned)))
         self.progress.learned += passes
         self.progress.metrics = metrics
 
     def cells(self) -> dict[str, Cell]:
-        whole: dict[str, Cell] = eqx.combine(self.arrays, self.static)
-        return whole
+        return self.shelf.cells(self.flat)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays: dict[str, Any] = {"cells": self.arrays}
+        arrays: dict[str, Any] = {"cells": self.shelf.arrays(self.flat)}
         if self.stores is not None:
             arrays["replay"] = self.stores.contents()
         return arrays, self.progress.counters()
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        self.arrays = jax.tree.map(jax.numpy.asarray, arrays["cells"])
+        self.flat = [jnp.asarray(leaf) for leaf in jax.tree.leaves(arrays["cells"])]
         self.progress = Progress(**values)
         if self.stores is not None:
             self.stores.fill(arrays["replay"])

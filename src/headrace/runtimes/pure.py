@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,14 +21,14 @@ from headrace.core.cells import Cell
 from headrace.envs import Episode, Finished, JaxEnv
 from headrace.graph import Plan
 from headrace.runtimes.base import Progress, Runtime
-from headrace.runtimes.compile import Programs, Ticket, Values, consecutive, make_cells, node_key, ticket
-from headrace.types import Transition, Tree
+from headrace.runtimes.compile import Programs, Shelf, Ticket, Values, bases, consecutive, make_cells, node_key
+from headrace.types import Array, Transition, Tree
 
 
 class Carry(NamedTuple):
     """Everything that changes."""
 
-    cells: Tree
+    cells: list[Array]
     env: Tree
     obs: Tree
     table: DeviceTable | None
@@ -41,16 +40,16 @@ class Pure(Runtime):
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: JaxEnv, seed: int):
         self.graph = graph = plan.graph
         self.env = env
-        self.seed = seed
+        self.bases = bases(graph, seed, replica=0)
         self.progress = Progress()
         self.repeat = plan.learner.repeat
-        arrays, self.static = eqx.partition(make_cells(algorithm, graph, seed), eqx.is_array)
-        programs = Programs(graph, self.static)
+        cells = make_cells(algorithm, graph, seed)
+        self.shelf = Shelf(cells)
+        programs = Programs(graph, self.shelf)
         self.step_node, self.sink, self.source = graph.only("env.step"), graph.sink, graph.source
         stages = graph.where(domain="collect", kind="stage")
-        cut = graph.nodes.index(self.step_node)
-        self.before = [node for node in stages if graph.nodes.index(node) < cut]
-        self.after = [node for node in stages if graph.nodes.index(node) > cut]
+        self.before = [node for node in stages if node.index < self.step_node.index]
+        self.after = [node for node in stages if node.index > self.step_node.index]
         self.act = programs.reader(self.before, self.step_node.inputs)
         self.finish = programs.reader(self.after, self.sink.inputs[0])
         self.modules = programs.modules
@@ -60,15 +59,15 @@ class Pure(Runtime):
         if not graph.on_policy:
             inserted = next(edge.struct for edge in graph.edges if edge.target == self.sink.id)
             table = device_table.make_table(inserted, self.sink.option("capacity"))
-        state, obs = jax.jit(env.reset)(node_key(self.step_node, ticket(seed, 0, 0)))
-        self.carry = Carry(arrays, state, obs, table)
+        state, obs = jax.jit(env.reset)(jax.random.wrap_key_data(jnp.asarray(self.bases[self.step_node.index])))
+        self.carry = Carry(self.shelf.flat(cells), state, obs, table)
         self.cycle = jax.jit(self._cycle, static_argnums=(3, 4), donate_argnums=0)
 
     def advance(self) -> None:
         progress = self.progress
         passes, learned = self._due()
-        began = ticket(self.seed, progress.passes, 0)
-        learning = ticket(self.seed, progress.learned, 0)
+        began = Ticket(self.bases, np.uint32(progress.passes))
+        learning = Ticket(self.bases, np.uint32(progress.learned))
         self.carry, finished, metrics = self.cycle(self.carry, began, learning, passes, learned)
         progress.passes += passes
         progress.env_steps += passes * self.graph.spec.num_envs * self.step_node.times
@@ -103,16 +102,16 @@ class Pure(Runtime):
             values: Values = {self.source.id: jax.tree.leaves(trajectory)}
             cells, metrics = self.learn(carry.cells, values, learning)
             return carry._replace(cells=cells), finished, metrics
-        carry, finished = jax.lax.scan(self._insert, carry, consecutive(began, passes))
+        carry, finished = jax.lax.scan(partial(self._insert, began), carry, consecutive(began, passes))
         assert carry.table is not None
-        sample = partial(self._sample_and_learn, carry.table)
+        sample = partial(self._sample_and_learn, carry.table, learning)
         cells, metrics = jax.lax.scan(sample, carry.cells, consecutive(learning, learned))
         return carry._replace(cells=cells), finished, metrics
 
-    def _step(self, carry: Carry, ticket: Ticket) -> tuple[Carry, tuple[Transition, Finished]]:
+    def _step(self, first: Ticket, carry: Carry, number: Array) -> tuple[Carry, tuple[Transition, Finished]]:
+        ticket = first._replace(number=number)
         values: Values = {"env.observe": jax.tree.leaves(carry.obs)}
-        cells = eqx.combine(carry.cells, self.static)
-        action, *extra = self.act(self.modules(self.before, cells), values, ticket)
+        action, *extra = self.act(self.modules(self.before, carry.cells), values, ticket)
         state, step, finished = self.env.step(carry.env, action, node_key(self.step_node, ticket))
         transition = Transition(
             carry.obs, action, step.reward, step.terminated, step.truncated, step.next_obs, extra[0] if extra else {}
@@ -120,39 +119,41 @@ class Pure(Runtime):
         return carry._replace(env=state, obs=step.obs), (transition, finished)
 
     def _finished(self, carry: Carry, produced: Transition, ticket: Ticket) -> Transition:
-        cells = eqx.combine(carry.cells, self.static)
         values: Values = {self.step_node.id: jax.tree.leaves(produced)}
-        handed: Transition = self.finish(self.modules(self.after, cells), values, ticket)
+        handed: Transition = self.finish(self.modules(self.after, carry.cells), values, ticket)
         return handed
 
-    def _insert(self, carry: Carry, ticket: Ticket) -> tuple[Carry, Finished]:
-        carry, (transition, finished) = self._step(carry, ticket)
+    def _insert(self, first: Ticket, carry: Carry, number: Array) -> tuple[Carry, Finished]:
+        carry, (transition, finished) = self._step(first, carry, number)
         assert carry.table is not None
-        table = device_table.insert(carry.table, self._finished(carry, transition, ticket))
+        table = device_table.insert(carry.table, self._finished(carry, transition, first._replace(number=number)))
         return carry._replace(table=table), finished
 
     def _unroll(self, carry: Carry, ticket: Ticket) -> tuple[Carry, Transition, Finished]:
         steps = self.step_node.times
-        first = jnp.asarray(ticket).at[1].multiply(jnp.uint32(steps))
-        carry, (trajectory, finished) = jax.lax.scan(self._step, carry, consecutive(first, steps))
+        first = ticket._replace(number=ticket.number * np.uint32(steps))
+        carry, (trajectory, finished) = jax.lax.scan(partial(self._step, first), carry, consecutive(first, steps))
         return carry, self._finished(carry, trajectory, ticket), finished
 
-    def _sample_and_learn(self, table: DeviceTable, cells: Tree, ticket: Ticket) -> tuple[Tree, dict[str, Any]]:
+    def _sample_and_learn(
+        self, table: DeviceTable, first: Ticket, cells: list[Array], number: Array
+    ) -> tuple[list[Array], dict[str, Any]]:
+        ticket = first._replace(number=number)
         gamma, steps = self.source.option("gamma"), self.source.option("steps")
         key = node_key(self.source, ticket)
         batch = device_table.sample(table, key, self.source.option("size"), gamma, steps)
-        changed: tuple[Tree, dict[str, Any]] = self.learn(cells, {self.source.id: jax.tree.leaves(batch)}, ticket)
-        return changed
+        return self.learn(cells, {self.source.id: jax.tree.leaves(batch)}, ticket)
 
     def cells(self) -> dict[str, Cell]:
-        whole: dict[str, Cell] = eqx.combine(self.carry.cells, self.static)
-        return whole
+        return self.shelf.cells(self.carry.cells)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return self.carry._asdict(), self.progress.counters()
+        named = self.carry._asdict() | {"cells": self.shelf.arrays(self.carry.cells)}
+        return named, self.progress.counters()
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        self.carry = Carry(**jax.tree.map(jnp.asarray, arrays))
+        held = jax.tree.map(jnp.asarray, arrays)
+        self.carry = Carry(**held)._replace(cells=jax.tree.leaves(held["cells"]))
         self.progress = Progress(**values)
 
     def close(self) -> None:

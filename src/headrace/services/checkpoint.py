@@ -116,7 +116,7 @@ def prune(run: Path) -> None:
 
 def _named(arrays: Tree) -> dict[str, Any]:
     leaves = jax.tree_util.tree_leaves_with_path(arrays)
-    return {jax.tree_util.keystr(path): np.ascontiguousarray(_data(leaf)) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path): np.asarray(_data(leaf), order="C") for path, leaf in leaves}
 
 
 def _data(leaf: Any) -> Any:

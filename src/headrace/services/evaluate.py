@@ -13,8 +13,8 @@ from headrace.core.cells import Cell
 from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
 from headrace.graph import Graph
 from headrace.graph.ir import Ref
-from headrace.runtimes.compile import Programs, ticket
-from headrace.types import Array, Tree
+from headrace.runtimes.compile import Programs, Shelf, Ticket, bases
+from headrace.types import Tree
 
 EVALUATION_SEED = 0x5EED
 """Keeps the evaluator's environments apart from those that are trained in."""
@@ -43,28 +43,32 @@ class Score:
 class Player:
     """An actor made from cells: batched observations in, batched actions out."""
 
-    def __init__(self, graph: Graph, static: Mapping[str, Cell]):
-        self.programs = Programs(graph, static)
+    def __init__(self, graph: Graph, cells: Mapping[str, Cell]):
+        self.shelf = Shelf(cells)
+        self.programs = Programs(graph, self.shelf)
         self.node = graph.play
         leaves, tree = jax.tree.flatten(self.node.output)
         wanted = jax.tree.unflatten(tree, [Ref(self.node.id, i) for i in range(len(leaves))])
         self.compiled = jax.jit(self.programs.reader([self.node], wanted))
-        self.modules: tuple[Array, ...] = ()
+        self.bases = bases(graph, 0, replica=0)
+        self.load(cells)
 
     def load(self, cells: Mapping[str, Cell]) -> None:
         """Play as these cells do from here on."""
-        self.modules = self.programs.modules([self.node], cells)
+        self.modules = self.programs.modules([self.node], self.shelf.flat(cells))
 
     def __call__(self, obs: Tree, number: int = 0) -> Tree:
-        chosen = self.compiled(self.modules, {"env.observe": jax.tree.leaves(obs)}, ticket(0, number, 0))
+        chosen = self.compiled(
+            self.modules, {"env.observe": jax.tree.leaves(obs)}, Ticket(self.bases, np.uint32(number))
+        )
         return jax.tree.map(np.asarray, chosen)
 
 
 class Evaluator:
     """Plays one episode in each of `episodes` environments and reports the returns."""
 
-    def __init__(self, graph: Graph, static: Mapping[str, Cell], env: Any, seed: int, episodes: int):
-        self.player = Player(graph, static)
+    def __init__(self, graph: Graph, cells: Mapping[str, Cell], env: Any, seed: int, episodes: int):
+        self.player = Player(graph, cells)
         made = make(env, episodes)
         self.env: HostEnv = HostedJaxEnv(made) if isinstance(made, JaxEnv) else made
         self.episodes = episodes

@@ -85,6 +85,6 @@ def new_directory(out: str | Path | None, name: str, env: str, seed: int) -> Pat
             raise UsageError(f"'{path}' is a file; choose another --out.")
         return path
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", env)
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", env.rpartition("/")[2])
     base = Path("runs") / f"{name}-{safe}-s{seed}-{stamp}"
     return next(p for p in (base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 1000))) if not p.exists())

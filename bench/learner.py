@@ -1,0 +1,94 @@
+"""The learner's update alone, as a share of the machine's GEMM rate.
+
+    python bench/learner.py [cores]        default: 1
+
+SAC, 17 observations, 6 actions, 2x256, batch 256, K updates fused. The useful work is counted from the layers
+(2.27 MFLOP for each replayed frame); the limit is the faster of NumPy's and XLA's own product of two 1024x1024
+matrices, measured in turn with the update, on the same cores.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from measure import confine, interleaved, report
+
+CORES = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+confine(CORES)
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+
+import headrace  # noqa: E402
+from headrace.graph import fuse, trace  # noqa: E402
+from headrace.machine import Machine  # noqa: E402
+from headrace.policies import single  # noqa: E402
+from headrace.runtimes.compile import Programs, Shelf, Ticket, bases, make_cells  # noqa: E402
+from headrace.types import Batch, Box, EnvSpec  # noqa: E402
+
+OBS, ACTIONS, HIDDEN, BATCH, FUSED = 17, 6, 256, 256, 32
+SIZE = 1024
+
+
+def flops_per_frame() -> float:
+    """Multiply-adds of every product in one update, twice: forwards, and backwards where a gradient is asked for."""
+    critic = 2 * ((OBS + ACTIONS) * HIDDEN + HIDDEN * HIDDEN + HIDDEN)
+    actor = OBS * HIDDEN + HIDDEN * HIDDEN + HIDDEN * 2 * ACTIONS
+    goal = actor + critic  # next action, target critic
+    learn_critic = critic + critic + (critic - 2 * (OBS + ACTIONS) * HIDDEN)  # forwards, weights, inputs
+    learn_actor = (actor + critic) + critic + actor + (actor - OBS * HIDDEN)
+    return 2.0 * (goal + learn_critic + learn_actor)
+
+
+def main() -> None:
+    algorithm = headrace.SAC(hidden=(HIDDEN, HIDDEN), batch_size=BATCH)
+    spec = EnvSpec("bench", Box((OBS,)), Box((ACTIONS,), bounded=True), 8)
+    graph = fuse(single(trace(algorithm, spec), Machine.detect())).graph
+    cells = make_cells(algorithm, graph, 0)
+    programs = Programs(graph, Shelf(cells))
+    learn = jax.jit(
+        programs.repeated(programs.learner(graph.where(domain="learn", kind="stage")), graph.source), donate_argnums=0
+    )
+    rng = np.random.default_rng(0)
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(size=(FUSED, BATCH, *shape)).astype(np.float32)
+
+    batches = jax.device_put(
+        Batch(normal(OBS), np.tanh(normal(ACTIONS)), normal(), np.full_like(normal(), 0.99), normal(OBS), {})
+    )
+    ticket = Ticket(bases(graph, 0, 0), np.uint32(0))
+    held = [programs.shelf.flat(cells)]
+
+    def update() -> None:
+        held[0], metrics = learn(held[0], batches, ticket)
+        jax.block_until_ready(metrics)
+
+    matrix = rng.normal(size=(SIZE, SIZE)).astype(np.float32)
+    device_matrix = jax.device_put(matrix)
+    product = jax.jit(lambda a: a @ a)
+    parts = {
+        "update": update,
+        "numpy": lambda: matrix @ matrix,
+        "xla": lambda: product(device_matrix).block_until_ready(),
+    }
+    seconds = interleaved(parts, 30)
+    limit = 2 * SIZE**3 / min(seconds["numpy"], seconds["xla"]) / 1e9
+    frames = FUSED * BATCH / seconds["update"]
+    useful = frames * flops_per_frame() / 1e9
+    report(
+        f"learner-{CORES}core",
+        {
+            "cores": CORES,
+            "MFLOP per replayed frame": flops_per_frame() / 1e6,
+            "update frames/s": frames,
+            "useful GFLOP/s": useful,
+            "GEMM, NumPy, GFLOP/s": 2 * SIZE**3 / seconds["numpy"] / 1e9,
+            "GEMM, XLA, GFLOP/s": 2 * SIZE**3 / seconds["xla"] / 1e9,
+            "update / GEMM limit": useful / limit,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

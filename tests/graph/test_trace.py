@@ -1,0 +1,398 @@
+"""trace: exact graphs of the loops that come with headrace, and a sentence for each loop that does not fit."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from headrace.algorithms import DQN, PPO, SAC, TD3, DQNConfig
+from headrace.core import Algorithm, Env, Learned, Reads, Replay, Rollout, Tracked, Writes, stage
+from headrace.errors import LoopError, UsageError
+from headrace.graph import trace
+from headrace.types import Box, Discrete, EnvSpec, tree_bytes
+
+PENDULUM = EnvSpec("Pendulum-v1", Box((3,)), Box((1,), bounded=True), 4)
+CARTPOLE = EnvSpec("CartPole-v1", Box((4,)), Discrete(2), 4)
+
+
+def nodes(graph):
+    return [
+        (n.id, n.kind, n.role, n.domain, [b.cell for b in n.reads], [b.cell for b in n.writes], n.times, n.every)
+        for n in graph.nodes
+    ]
+
+
+def edges(graph):
+    return [(e.source, e.target, e.what, e.kind, e.bytes) for e in graph.edges]
+
+
+def test_sac_on_pendulum():
+    graph = trace(SAC(hidden=(8,), batch_size=32, num_envs=4, policy_delay=2), PENDULUM)
+    assert nodes(graph) == [
+        ("env.observe", "env", "environment", "collect", [], [], 1, 1),
+        ("act", "stage", "acting", "collect", ["actor"], [], 1, 1),
+        ("env.step", "env", "environment", "collect", [], [], 1, 1),
+        ("replay.insert", "store", "storing", "collect", [], [], 1, 1),
+        ("replay.sample", "store", "storing", "learn", [], [], 1, 1),
+        ("learn_critic", "stage", "learning", "learn", ["actor", "log_alpha"], ["critic", "target"], 1, 1),
+        ("learn_actor", "stage", "learning", "learn", ["critic"], ["actor", "log_alpha"], 1, 2),
+    ]
+    step = 4 * (3 * 4 + 4 + 4 + 1 + 1 + 3 * 4)
+    batch = 32 * (3 * 4 + 4 + 4 + 4 + 3 * 4)
+    actor = 4 * (3 * 8 + 8 + 8 * 2 + 2)
+    critic = 2 * 4 * (4 * 8 + 8 + 8 + 1)
+    assert edges(graph) == [
+        ("env.observe", "act", "obs", "data", 48),
+        ("act", "env.step", "action", "data", 16),
+        ("env.step", "replay.insert", "transition", "data", step),
+        ("replay.sample", "learn_critic", "batch", "data", batch),
+        ("replay.sample", "learn_actor", "batch", "data", batch),
+        ("learn_actor", "act", "actor", "cell", actor),
+        ("learn_actor", "learn_critic", "actor", "cell", actor),
+        ("learn_actor", "learn_critic", "log_alpha", "cell", 4),
+        ("learn_critic", "learn_actor", "critic", "cell", critic),
+        ("replay.insert", "replay.sample", "transition", "replay", step),
+        ("env.step", "env.observe", "state", "state", 0),
+    ]
+    assert {name: tree_bytes(cell) for name, cell in graph.cells.items()} == {
+        "actor": actor,
+        "critic": critic,
+        "target": critic,
+        "log_alpha": 4,
+    }
+    assert not graph.on_policy
+    assert (graph.source.id, graph.sink.id) == ("replay.sample", "replay.insert")
+    assert (graph.source.option("per_insert"), graph.source.option("after")) == (16.0, 1000)
+    assert (graph.play.name, [b.cell for b in graph.play.reads]) == ("play", ["actor"])
+
+
+def test_ppo_on_cartpole():
+    graph = trace(PPO(hidden=(8,), horizon=16, num_envs=4, minibatch_size=16), CARTPOLE)
+    assert nodes(graph) == [
+        ("env.observe", "env", "environment", "collect", [], [], 16, 1),
+        ("act", "stage", "acting", "collect", ["actor", "normaliser"], [], 16, 1),
+        ("env.step", "env", "environment", "collect", [], [], 16, 1),
+        ("rollout.put", "store", "storing", "collect", [], [], 1, 1),
+        ("rollout.take", "store", "storing", "learn", [], [], 1, 1),
+        ("learn", "stage", "learning", "learn", [], ["actor", "critic", "normaliser", "returns"], 1, 1),
+    ]
+    trajectory = 16 * 4 * (4 * 4 + 4 + 4 + 1 + 1 + 4 * 4 + 4)
+    assert edges(graph) == [
+        ("env.observe", "act", "obs", "data", 64),
+        ("act", "env.step", "action", "data", 16),
+        ("act", "env.step", "extra", "data", 16),
+        ("env.step", "rollout.put", "trajectory", "data", trajectory),
+        ("rollout.take", "learn", "trajectory", "data", trajectory),
+        ("learn", "act", "actor", "cell", 4 * (4 * 8 + 8 + 8 * 2 + 2 + 2)),
+        ("learn", "act", "normaliser", "cell", 4 * (4 + 4 + 1)),
+        ("rollout.put", "rollout.take", "trajectory", "rollout", trajectory),
+        ("env.step", "env.observe", "state", "state", 0),
+    ]
+    assert graph.on_policy
+    assert graph.only("learn").output.keys() == {
+        "policy_gradient_loss", "entropy_loss", "approx_kl", "clip_fraction", "value_loss", "explained_variance"
+    }  # fmt: skip
+
+
+def test_shapes_on_the_edges_follow_from_the_environment():
+    graph = trace(PPO(hidden=(8,), horizon=16, num_envs=4, minibatch_size=16), CARTPOLE)
+    taken = next(e.struct for e in graph.edges if (e.source, e.target) == ("rollout.take", "learn"))
+    assert taken.obs == jax.ShapeDtypeStruct((16, 4, 4), jnp.float32)
+    assert taken.action == jax.ShapeDtypeStruct((16, 4), jnp.int32)
+    assert taken.extra == {"log_prob": jax.ShapeDtypeStruct((16, 4), jnp.float32)}
+
+
+def test_a_trace_depends_on_nothing_but_algorithm_and_spec():
+    first, again = (trace(TD3(hidden=(8,), num_envs=4), PENDULUM) for _ in range(2))
+    assert nodes(first) == nodes(again)
+    assert edges(first) == edges(again)
+    assert len({n.id for n in first.nodes}) == len(first.nodes)
+
+
+def test_where_and_only_find_nodes():
+    graph = trace(DQN(hidden=(8,), num_envs=4), CARTPOLE)
+    assert [n.id for n in graph.where(role="learning")] == ["learn"]
+    assert [n.id for n in graph.where(domain="collect", kind="env")] == ["env.observe", "env.step"]
+    assert graph.only("env.step") is graph.by_id["env.step"]
+
+
+class Toy(Algorithm[DQNConfig]):
+    """A linear critic, and stages to build loops from."""
+
+    def cells(self, spec, key):
+        weights = jnp.zeros((4, 2))
+        return {"critic": Learned(weights, optax.sgd(0.1)), "target": Tracked(weights), "bonus": Tracked(jnp.zeros(()))}
+
+    @stage
+    def act(self, obs, critic: Reads):
+        return jnp.argmax(obs @ critic, axis=-1).astype(jnp.int32)
+
+    @stage
+    def play(self, obs, critic: Reads):
+        return jnp.argmax(obs @ critic, axis=-1).astype(jnp.int32)
+
+    @stage
+    def act_float(self, obs, critic: Reads):
+        return obs @ critic
+
+    @stage
+    def double(self, obs):
+        return 2 * obs
+
+    @stage
+    def learn(self, batch, critic: Writes):
+        critic, loss = critic.minimise(lambda w: jnp.sum((batch.obs @ w) ** 2))
+        return critic, {"loss": loss}
+
+    @stage
+    def learn_again(self, batch, critic: Writes):
+        return critic, {}
+
+    @stage
+    def goal(self, batch, target: Reads):
+        return batch.reward + jnp.max(batch.next_obs @ target, axis=-1)
+
+    @stage
+    def learn_goal(self, batch, goal, critic: Writes):
+        return critic, {"goal": goal.mean()}
+
+    @stage
+    def misspelt(self, batch, critik: Writes):
+        return critik, {}
+
+    @stage
+    def forgets_metrics(self, batch, critic: Writes):
+        return critic
+
+    @stage
+    def metrics_not_a_dict(self, batch, critic: Writes):
+        return critic, jnp.zeros(())
+
+    @stage
+    def returns_one_of_two(self, batch, critic: Writes, target: Writes):
+        return critic, {"loss": jnp.zeros(())}
+
+    @stage
+    def returns_three_of_two(self, batch, critic: Writes, target: Writes):
+        return (critic, target, target), {"loss": jnp.zeros(())}
+
+    @stage
+    def returns_the_module(self, batch, critic: Writes):
+        return critic.module, {}
+
+    @stage
+    def grows(self, batch, target: Writes):
+        return target.set(jnp.zeros((5, 2))), {}
+
+    @stage
+    def changes_dtype(self, batch, target: Writes):
+        return target.set(target.module.astype(jnp.int32)), {}
+
+    @stage
+    def plain_number(self, batch, critic: Writes):
+        return critic, {"learning_rate": 0.1}
+
+    @stage
+    def branches(self, batch, critic: Writes):
+        if batch.reward[0] > 0:
+            return critic, {}
+        return critic, {"loss": jnp.zeros(())}
+
+    @stage
+    def multiplies_wrongly(self, batch, critic: Writes):
+        return critic, {"loss": (batch.obs @ jnp.zeros((9, 9))).mean()}
+
+
+def collected(toy, env):
+    return env.step(toy.act(env.observe()))
+
+
+def loop_with(learn):
+    """A loop that only differs in how it learns."""
+
+    def loop(self, env: Env, replay: Replay) -> None:
+        replay.insert(collected(self, env))
+        getattr(self, learn)(replay.sample(8))
+
+    return loop
+
+
+def never_learns(self, env: Env, replay: Replay) -> None:
+    replay.insert(collected(self, env))
+    replay.sample(8)
+
+
+def never_steps(self, env: Env, replay: Replay) -> None:
+    self.act(env.observe())
+
+
+def steps_twice(self, env: Env, replay: Replay) -> None:
+    collected(self, env)
+    replay.insert(collected(self, env))
+    self.learn(replay.sample(8))
+
+
+def never_takes(self, env: Env, replay: Replay) -> None:
+    replay.insert(collected(self, env))
+
+
+def samples_first(self, env: Env, replay: Replay) -> None:
+    self.learn(replay.sample(8))
+    replay.insert(collected(self, env))
+
+
+def takes_first(self, env: Env, rollout: Rollout) -> None:
+    self.learn(rollout.take())
+
+
+def two_writers(self, env: Env, replay: Replay) -> None:
+    replay.insert(collected(self, env))
+    batch = replay.sample(8)
+    self.learn(batch)
+    self.learn_again(batch)
+
+
+def learns_while_collecting(self, env: Env, replay: Replay) -> None:
+    step = collected(self, env)
+    replay.insert(step)
+    self.learn_again(step)
+    self.goal(replay.sample(8))
+
+
+def branches_on_a_symbol(self, env: Env, replay: Replay) -> None:
+    step = collected(self, env)
+    if step.reward:
+        replay.insert(step)
+
+
+def unannotated(self, env: Env, replay) -> None:
+    pass
+
+
+def wrong_action(self, env: Env, replay: Replay) -> None:
+    replay.insert(env.step(self.act_float(env.observe())))
+
+
+def too_much_data(self, env: Env, replay: Replay) -> None:
+    replay.insert(collected(self, env))
+    batch = replay.sample(8)
+    self.learn(batch, batch)
+
+
+def no_steps(self, env: Env, rollout: Rollout) -> None:
+    rollout.put(env.unroll(self.act, steps=0))
+
+
+def inserts_twice(self, env: Env, replay: Replay) -> None:
+    step = collected(self, env)
+    replay.insert(step)
+    replay.insert(step)
+    self.learn(replay.sample(8))
+
+
+def fills_a_store_nobody_reads(self, env: Env, replay: Replay, other: Replay) -> None:
+    step = collected(self, env)
+    replay.insert(step)
+    other.insert(step)
+    self.learn(replay.sample(8))
+
+
+def calculates(self, env: Env, replay: Replay) -> None:
+    replay.insert(env.step(self.act(env.observe() * 2)))
+    self.learn(replay.sample(8))
+
+
+def never(self, env: Env, replay: Replay) -> None:
+    replay.insert(collected(self, env))
+    self.learn(replay.sample(8), every=0)
+
+
+def toy(loop):
+    return type("Toy", (Toy,), {"loop": loop})(num_envs=4)
+
+
+@pytest.mark.parametrize(
+    ("loop", "sentence"),
+    [
+        (loop_with("misspelt"), r"stage 'misspelt' asks for the cell 'critik', which cells\(\) does not make; did you mean 'critic'\? \(cells: bonus, critic, target\)"),
+        (loop_with("forgets_metrics"), r"stage 'forgets_metrics' writes cells, so it must return \(cells, metrics\), got float32\[4,2\]"),
+        (loop_with("metrics_not_a_dict"), r"stage 'metrics_not_a_dict' writes cells, so it must return \(cells, metrics\)"),
+        (loop_with("returns_one_of_two"), r"stage 'returns_one_of_two' must return the cells critic, target, in this order"),
+        (loop_with("returns_three_of_two"), r"stage 'returns_three_of_two' must return the cells critic, target, in this order"),
+        (loop_with("returns_the_module"), r"stage 'returns_the_module' returns the cell 'critic' as float32\[4,2\], but it was .*keeps its structure"),
+        (loop_with("grows"), r"returns the cell 'target' as float32\[5,2\], but it was float32\[4,2\]; a cell keeps its structure, shapes and dtypes"),
+        (loop_with("changes_dtype"), r"returns the cell 'target' as int32\[4,2\], but it was float32\[4,2\]"),
+        (loop_with("branches"), r"stage 'branches' cannot run on batch float32\[8,4\].*: Attempted boolean conversion"),
+        (loop_with("multiplies_wrongly"), r"stage 'multiplies_wrongly' cannot run on batch"),
+        (never_learns, r"the loop of Toy never learns: no stage it calls writes a cell"),
+        (never_steps, r"the loop of Toy must step its environment once \(env\.step or env\.unroll\), got 0"),
+        (steps_twice, r"must step its environment once .* got 2"),
+        (never_takes, r"must take from one store, once \(sample or take\), got 0 times"),
+        (samples_first, r"the loop samples from 'replay' before it inserts; call replay\.insert first"),
+        (takes_first, r"the loop takes from 'rollout' before it puts; call rollout\.put first"),
+        (two_writers, r"stages 'learn' and 'learn_again' both write the cell 'critic'; let one of them write it, or make it two cells"),
+        (learns_while_collecting, r"stage 'learn_again' writes 'critic' while collecting; call it on what the store gives"),
+        (branches_on_a_symbol, r"the loop branches on float32\[4\] from env\.step.*decide inside a stage with jnp\.where or lax\.cond"),
+        (unannotated, r"the loop of Toy does not say what 'replay' is; annotate it as Env, Replay or Rollout"),
+        (wrong_action, r"the actions are float32\[4,2\], but CartPole-v1 takes int32\[4\]"),
+        (too_much_data, r"the loop calls stage 'learn' with 2 value\(s\), but it takes batch; cells and the key are passed by headrace"),
+        (no_steps, r"env\.unroll needs at least one step, got steps=0"),
+        (inserts_twice, r"replay"),
+        (fills_a_store_nobody_reads, r"store|other"),
+        (calculates, r"env\.observe"),
+        (never, r"every"),
+    ],
+)  # fmt: skip
+def test_a_loop_that_does_not_fit_is_refused_with_a_sentence(loop, sentence):
+    with pytest.raises(LoopError, match=sentence) as refused:
+        trace(toy(loop), CARTPOLE)
+    assert isinstance(refused.value, UsageError)
+    assert str(refused.value).endswith(".")
+
+
+def test_a_metric_may_be_a_plain_number():
+    graph = trace(toy(loop_with("plain_number")), CARTPOLE)
+    assert set(graph.only("plain_number").output) == {"learning_rate"}
+
+
+def test_a_stage_between_sampling_and_learning_is_computing_in_the_learning_domain():
+    def loop(self, env: Env, replay: Replay) -> None:
+        obs = self.double(env.observe())
+        replay.insert(env.step(self.act(obs)))
+        batch = replay.sample(8)
+        self.learn_goal(batch, self.goal(batch))
+
+    graph = trace(toy(loop), CARTPOLE)
+    roles = {n.id: (n.role, n.domain) for n in graph.where(kind="stage")}
+    assert roles == {
+        "double": ("acting", "collect"),
+        "act": ("acting", "collect"),
+        "goal": ("computing", "learn"),
+        "learn_goal": ("learning", "learn"),
+    }
+    assert ("goal", "learn_goal", "goal", "data", 32) in edges(graph)
+    assert not any(e.what == "target" for e in graph.edges)  # read, never written: it flows from nowhere
+
+
+def test_a_stage_called_twice_has_two_nodes():
+    def loop(self, env: Env, replay: Replay) -> None:
+        replay.insert(env.step(self.act(self.double(self.double(env.observe())))))
+        self.learn(replay.sample(8))
+
+    graph = trace(toy(loop), CARTPOLE)
+    assert [n.id for n in graph.where(name="double")] == ["double", "double#2"]
+
+
+def test_a_transition_put_together_from_two_nodes_reaches_the_store_whole():
+    def loop(self, env: Env, replay: Replay) -> None:
+        step = collected(self, env)
+        replay.insert(step._replace(reward=self.double(step.reward)))
+        self.learn(replay.sample(8))
+
+    graph = trace(toy(loop), CARTPOLE)
+    into = [e for e in graph.edges if e.target == "replay.insert"]
+    assert {e.source for e in into} == {"env.step", "double"}
+    across = next(e for e in graph.edges if e.kind == "replay")
+    assert across.bytes == sum(e.bytes for e in into) == 4 * (16 + 4 + 4 + 1 + 1 + 16)

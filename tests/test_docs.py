@@ -1,0 +1,49 @@
+"""What the docs promise is what the package has."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace.algorithms import ALGORITHMS
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_all_is_sorted_and_documented() -> None:
+    listed = re.findall(r"^### `(\w+)`", (ROOT / "docs" / "api.md").read_text(), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(headrace.__all__)
+    assert all(getattr(headrace, name) is not None for name in headrace.__all__)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_has_a_page(name: str) -> None:
+    assert f"headrace train {name}" in (ROOT / "docs" / "algorithms" / f"{name}.md").read_text()
+
+
+def test_the_settings_in_the_docs_are_those_of_the_code() -> None:
+    done = subprocess.run([sys.executable, "docs/settings.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_links_in_the_docs_lead_somewhere() -> None:
+    for page in (*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")):
+        for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_readme_reaches_a_running_command_within_thirty_lines() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()[:30]
+    assert any(line.startswith("make demo") for line in lines)
+    assert any(line.startswith("headrace train") for line in lines)
+
+
+@pytest.mark.parametrize("name", ["reinforce", "custom_env", "custom_network"])
+def test_examples_load(name: str) -> None:
+    assert runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")
