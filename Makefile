@@ -2,9 +2,9 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := src tests examples bench
+SOURCES := src tests examples bench docs
 
-.PHONY: demo test lint types unit bench clean
+.PHONY: demo test lint types unit clean
 
 demo: $(VENV)/.ready
 	$(BIN)/headrace train sac Pendulum-v1 --until -200 --seconds 100 --seed 1

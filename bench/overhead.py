@@ -19,12 +19,14 @@ ROUNDS = 40
 
 
 def ratio_sac() -> float:
-    algorithm = headrace.SAC(hidden=(64, 64), batch_size=256, num_envs=8, replay_capacity=100_000)
+    algorithm = headrace.SAC(replay_capacity=100_000)
     c = algorithm.config
     plan = headrace.plan(algorithm, "Pendulum-v1", "single")
     fused = plan.learner.repeat
     ours = inline(plan, algorithm, "Pendulum-v1", seed=0)
-    plain = PlainSAC("Pendulum-v1", 8, c.hidden, c.batch_size, c.samples_per_insert, fused, c.warmup, c.replay_capacity)
+    plain = PlainSAC(
+        "Pendulum-v1", c.num_envs, c.hidden, c.batch_size, c.samples_per_insert, fused, c.warmup, c.replay_capacity
+    )
     while not ours.progress.learned:
         ours.advance()
 

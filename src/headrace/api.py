@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -24,7 +25,7 @@ from headrace.core.cells import Cell, Learned
 from headrace.envs import env_id, make
 from headrace.errors import CheckpointError, UsageError, nearest
 from headrace.graph import Graph, Plan
-from headrace.machine import Machine
+from headrace.machine import Machine, keep_compiled
 from headrace.policies import POLICIES
 from headrace.runtimes import RUNTIMES, Runtime
 from headrace.runtimes.compile import make_cells
@@ -34,7 +35,7 @@ from headrace.services.evaluate import Evaluator, Player, Score
 from headrace.services.goal import Goal
 from headrace.services.record import Recorder, read_metrics
 from headrace.services.run import RunConfig, describe, new_directory
-from headrace.types import EnvSpec, Tree
+from headrace.types import EnvSpec, Tree, native
 from headrace.version import __version__
 
 LOG_SECONDS = 1.0
@@ -127,6 +128,7 @@ class Run:
     @staticmethod
     def load(path: str | Path, env: Any = None, best: bool = False) -> Run:
         """The run in a directory, as its newest checkpoint (or its best evaluation) left it."""
+        keep_compiled()
         directory = Path(path)
         config = RunConfig.read(directory)
         algorithm = config.make_algorithm({})
@@ -140,28 +142,28 @@ class Run:
 
 
 class Actor:
-    """Chooses actions as the environment takes them, for one observation or a batch."""
+    """Chooses, without exploring, what to do on an observation."""
 
     def __init__(self, run: Run):
         self.player = Player(run.graph, run.cells)
-        self.space = run.graph.spec
+        self.space = run.graph.spec.action
 
     def __call__(self, obs: Tree) -> Any:
-        """The action for an observation, in [-1, 1] where it is bounded."""
-        return self.player(jax.tree.map(lambda leaf: np.asarray(leaf)[None], obs))[0]
+        """The action for one observation, as the environment itself takes it."""
+        return native(self.space, self.player(jax.tree.map(lambda leaf: np.asarray(leaf)[None], obs)))[0]
 
 
 def train(
     algorithm: str | type[Algorithm[Any]] | Algorithm[Any] | None = None,
     env: Any = None,
     *,
-    policy: str = "single",
-    runtime: str = "inline",
+    policy: str | None = None,
+    runtime: str | None = None,
     replicas: int | None = None,
     steps: int | None = None,
     seconds: float | None = None,
     until: float | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     debug: bool = False,
@@ -175,21 +177,24 @@ def train(
         run = headrace.train(SAC(batch_size=512), "Pendulum-v1", seconds=60)
         run.evaluate().mean_reward
 
-    `resume` goes on with a run, its replay included, in its own directory.
+    The policy is `single`, the runtime `inline` and the seed 0 unless given. `resume` goes on with a run, its
+    replay included, in its own directory and with what it was started with.
     """
+    keep_compiled()
     goal = Goal.of(steps, seconds, until)
     made, env, config, directory = _settle(algorithm, env, policy, runtime, replicas, seed, out, resume)
     whole = plan(made, env, config.policy, replicas=config.replicas)
     running = RUNTIMES[config.runtime](whole, made, env, config.seed, debug)
-    elapsed = 0.0
+    elapsed, best = 0.0, None
     if resume is not None:
         template, _ = running.state()
         arrays, values = checkpoint.load(checkpoint.newest(directory), template)
-        elapsed = values.pop("elapsed")
+        elapsed, best = values.pop("elapsed"), values.pop("best")
         running.restore(arrays, values)
     else:
         config.write(directory, whole.to_json())
     session = _Session(running, directory, goal, elapsed, checkpoint_every)
+    session.recorder.best = -math.inf if best is None else best
     title = f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}"
     display = Display(title, goal, progress)
     evaluator = Evaluator(whole.graph, running.cells(), env, config.seed, eval_episodes)
@@ -272,7 +277,7 @@ class _Session:
         """Write a checkpoint; a disk that is full costs the checkpoint, not the run."""
         arrays, values = self.runtime.state()
         folder = self.directory / "checkpoints" / f"{self.runtime.progress.env_steps:012d}"
-        if self._store(folder, arrays, values | {"elapsed": self.elapsed}):
+        if self._store(folder, arrays, values | {"elapsed": self.elapsed, "best": _finite(self.recorder.best)}):
             checkpoint.prune(self.directory)
 
     def _store(self, folder: Path, arrays: Tree, values: dict[str, Any]) -> bool:
@@ -305,7 +310,14 @@ def _interruptible(session: _Session) -> Iterator[None]:
 
 
 def _settle(
-    algorithm: Any, env: Any, policy: str, runtime: str, replicas: int | None, seed: int, out: Any, resume: Any
+    algorithm: Any,
+    env: Any,
+    policy: str | None,
+    runtime: str | None,
+    replicas: int | None,
+    seed: int | None,
+    out: Any,
+    resume: Any,
 ) -> tuple[Algorithm[Any], Any, RunConfig, Path]:
     """What to run and where, for a new run or one that goes on."""
     if resume is not None:
@@ -318,15 +330,20 @@ def _settle(
                 f"run {directory} was trained by {config.algorithm} with other settings; "
                 "leave the algorithm out to go on with it."
             )
-        if env is not None and env_id(env) != config.env:
-            raise CheckpointError(f"run {directory} was trained on {config.env}, not {env_id(env)}; leave it out.")
+        given = {"env": env and env_id(env), "policy": policy, "runtime": runtime, "replicas": replicas, "seed": seed}
+        for what, value in given.items():
+            if value is not None and value != getattr(config, what):
+                raise CheckpointError(
+                    f"run {directory} was trained with {what} {getattr(config, what)}, not {value}; leave it out."
+                )
         return made, config.env if env is None else env, config, directory
     if algorithm is None or env is None:
         raise UsageError("give an algorithm and an environment, such as: headrace train sac Pendulum-v1.")
+    policy, runtime, seed = policy or "single", runtime or "inline", seed or 0
     if runtime not in RUNTIMES:
         raise UsageError(f"there is no runtime '{runtime}'{nearest(runtime, RUNTIMES)} (known: {', '.join(RUNTIMES)}).")
-    if seed < 0:
-        raise UsageError(f"--seed must be at least 0, got {seed}.")
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed}.")
     made = find_algorithm(algorithm)
     name, settings = describe(made)
     config = RunConfig(name, settings, env_id(env), policy, runtime, replicas, seed, __version__)
@@ -336,3 +353,7 @@ def _settle(
 def _kept(leaf: Any) -> Any:
     """A copy that no program will take back."""
     return jax.numpy.array(leaf, copy=True) if eqx.is_array(leaf) else leaf
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import math
 import sys
 import textwrap
 import types
@@ -40,6 +41,12 @@ class Config:
         if not value >= low:
             raise ConfigError(f"{name}={value} must be at least {because or format(low, 'g')}.")
 
+    def above(self, name: str, low: float) -> None:
+        """Refuse a setting that is not a finite number above `low`."""
+        value = getattr(self, name)
+        if not low < value < math.inf:
+            raise ConfigError(f"{name}={value} must be above {low:g}.")
+
     def within(self, name: str, low: float, high: float) -> None:
         """Refuse a setting outside [low, high]."""
         value = getattr(self, name)
@@ -64,8 +71,7 @@ class NetConfig(Config):
 
     def check(self) -> None:
         self.within("gamma", 0, 1)
-        if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate={self.learning_rate} must be above 0.")
+        self.above("learning_rate", 0)
         if any(size < 1 for size in self.hidden):
             raise ConfigError(f"hidden={self.hidden} must be sizes of at least 1.")
 
@@ -91,8 +97,7 @@ class ReplayConfig(NetConfig):
         self.at_least("n_step", 1)
         self.at_least("warmup", self.batch_size, f"batch_size={self.batch_size}")
         self.at_least("replay_capacity", self.warmup, f"warmup={self.warmup}")
-        if not self.samples_per_insert > 0:
-            raise ConfigError(f"samples_per_insert={self.samples_per_insert} must be above 0.")
+        self.above("samples_per_insert", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +139,8 @@ def override(config: C, settings: Mapping[str, Any]) -> C:
                 f"(valid: {', '.join(sorted(known))})."
             )
         changes[name] = parse(name, value, hints[name]) if isinstance(value, str) else value
+        if isinstance(value, list):
+            changes[name] = tuple(value)
         if not fits(changes[name], hints[name]):
             raise ConfigError(f"{name} takes {describe(hints[name])}, got {changes[name]!r}.")
     return dataclasses.replace(config, **changes)
@@ -150,7 +157,7 @@ def parse(name: str, text: str, hint: Any) -> Any:
         return plain
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError):
         if _accepts(hint, str):
             return text
         raise ConfigError(f"{name} takes {describe(hint)}, got '{text}'.") from None
@@ -188,7 +195,7 @@ def describe(hint: Any) -> str:
     if get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(describe(part) for part in get_args(hint))
     if get_origin(hint) is tuple:
-        return f"a list of {describe(get_args(hint)[0])}s such as 256,256"
+        return "a list of whole numbers such as 256,256"
     if _is_function(hint):
         return "a function (module:name)"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}

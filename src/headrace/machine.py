@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,9 @@ import jax
 import psutil
 
 from headrace.errors import CapacityError
+
+COMPILED_KEPT = 500
+"""Compiled programs kept on disk, at 0.1 to 1 MB each."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,33 @@ def gib(number: float) -> str:
             return f"{number:.3g} {unit}" if number < 1000 and unit != "B" else f"{number:.0f} {unit}"
         number /= 1024
     return f"{number:.4g} TiB"
+
+
+def keep_compiled() -> None:
+    """Let XLA's programs be found again by the next run, unless the user chose a place for them.
+
+    Compiled code depends on the processor, so a home directory shared by several machines has a folder for each kind.
+    """
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR") or jax.config.values.get("jax_compilation_cache_dir"):
+        return
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    processor = hashlib.sha256(_processor().encode()).hexdigest()[:12]
+    folder = home / "headrace" / f"xla-{jax.__version__}-{processor}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        for old in files[COMPILED_KEPT:]:
+            old.unlink(missing_ok=True)
+    except OSError:
+        return  # a home that cannot be written costs a few seconds at the next start, nothing else
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else [platform.processor()]
+    return "".join(sorted({line for line in lines if line.startswith(("model name", "flags"))})) or platform.machine()
 
 
 def _limit() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +27,9 @@ class Box:
     shape: tuple[int, ...]
     dtype: str = "float32"
     bounded: bool = False
+    low: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    high: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    """The environment's own bounds of a bounded action, flat."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Discrete:
     """One of `n` choices."""
 
     n: int
+    start: int = field(default=0, compare=False, repr=False)
+    """What the environment itself calls the first of them."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,18 @@ def struct(space: Space, *batch: int) -> Tree:
             return jax.ShapeDtypeStruct((*batch, len(counts)), jnp.dtype("int32"))
         case Dict(items):
             return {name: struct(part, *batch) for name, part in items}
+
+
+def native(space: Space, action: Array) -> Array:
+    """A batch of actions as the environment itself takes them."""
+    match space:
+        case Box(shape, _, True, low, high) if low:
+            lows, highs = np.reshape(low, shape), np.reshape(high, shape)
+            return np.clip(lows + (action + 1) * (highs - lows) / 2, lows, highs).astype(np.float32)
+        case Discrete(_, start):
+            return action + start
+        case _:
+            return action
 
 
 def transition_struct(spec: EnvSpec, action: Tree, extra: dict[str, Any]) -> Transition:

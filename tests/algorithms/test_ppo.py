@@ -46,13 +46,24 @@ def trajectory(spec=DISCRETE):
     )
 
 
+ORDER = ("actor", "critic", "normaliser", "returns")
+
+
+@cache
+def compiled(spec=DISCRETE, **settings):
+    ppo, _ = made(spec, **settings)
+    return eqx.filter_jit(lambda trajectory, *cells: ppo.learn(trajectory, *cells, KEY))
+
+
+def learn(trajectory, cells, spec=DISCRETE, **settings):
+    after, metrics = compiled(spec, **settings)(trajectory, *(cells[name] for name in ORDER))
+    return dict(zip(ORDER, after, strict=True)), {name: float(value) for name, value in metrics.items()}
+
+
 @cache
 def learned(spec=DISCRETE, **settings):
-    ppo, cells = made(spec, **settings)
-    order = ("actor", "critic", "normaliser", "returns")
-    learn = eqx.filter_jit(lambda t, *c: ppo.learn(t, *c, KEY))
-    after, metrics = learn(trajectory(spec), *(cells[name] for name in order))
-    return cells, dict(zip(order, after, strict=True)), {name: float(value) for name, value in metrics.items()}
+    _, cells = made(spec, **settings)
+    return cells, *learn(trajectory(spec), cells, spec, **settings)
 
 
 def expected_advantages(cells, t, gamma=0.99, gae_lambda=0.95, scaled=True):
@@ -92,8 +103,8 @@ def off_policy(shift):
 @pytest.mark.parametrize("spread", [0.1, 1.0])
 def test_surrogate_equals_rlax_where_ratios_are_spread(spread):
     shift = spread * jax.random.normal(KEY, (STEPS, ENVS))
-    ppo, cells = made()
-    _, metrics = ppo.learn(off_policy(shift), *(cells[n] for n in ("actor", "critic", "normaliser", "returns")), KEY)
+    _, cells = made()
+    _, metrics = learn(off_policy(shift), cells)
     advantages, _ = expected_advantages(cells, trajectory())
     advantages = ((advantages - advantages.mean()) / advantages.std()).ravel()
     ratios = jnp.exp(shift).ravel()
@@ -107,14 +118,13 @@ def test_clipping_stops_the_gradient():
     # A ratio of e where the advantage is positive and of 1/e where it is negative: nothing left to gain anywhere.
     advantages, _ = expected_advantages(made()[1], trajectory())
     centred = advantages - advantages.mean()
-    order = ("actor", "critic", "normaliser", "returns")
-    ppo, cells = made()
-    (actor, critic, *_), metrics = ppo.learn(off_policy(jnp.sign(centred)), *(cells[n] for n in order), KEY)
-    assert float(metrics["clip_fraction"]) == 1
-    assert eqx.tree_equal(actor.module, cells["actor"].module)
-    assert not eqx.tree_equal(critic.module, cells["critic"].module)
-    (actor, *_), _ = ppo.learn(off_policy(-jnp.sign(centred)), *(cells[n] for n in order), KEY)
-    assert not eqx.tree_equal(actor.module, cells["actor"].module)
+    _, cells = made()
+    after, metrics = learn(off_policy(jnp.sign(centred)), cells)
+    assert metrics["clip_fraction"] == 1
+    assert eqx.tree_equal(after["actor"].module, cells["actor"].module)
+    assert not eqx.tree_equal(after["critic"].module, cells["critic"].module)
+    after, _ = learn(off_policy(-jnp.sign(centred)), cells)
+    assert not eqx.tree_equal(after["actor"].module, cells["actor"].module)
 
 
 def test_entropy_is_reported_and_its_bonus_raises_it():
@@ -123,10 +133,9 @@ def test_entropy_is_reported_and_its_bonus_raises_it():
     entropy = float(cells["actor"](cells["normaliser"](t.obs)).entropy().mean())
     assert metrics["entropy_loss"] == pytest.approx(-entropy, rel=1e-5)
     peaked = eqx.tree_at(lambda c: c.module.body.layers[-1].bias, cells["actor"], jnp.asarray([2.0, 0.0, 0.0]))
-    ppo, _ = made(ent_coef=100.0)
-    (actor, *_), _ = ppo.learn(t, peaked, cells["critic"], cells["normaliser"], cells["returns"], KEY)
+    after, _ = learn(t, cells | {"actor": peaked}, ent_coef=100.0)
     obs = cells["normaliser"](t.obs)
-    assert float(actor(obs).entropy().mean()) > float(peaked(obs).entropy().mean())
+    assert float(after["actor"](obs).entropy().mean()) > float(peaked(obs).entropy().mean())
 
 
 def test_every_epoch_goes_over_every_minibatch():

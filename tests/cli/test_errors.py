@@ -205,7 +205,7 @@ def test_a_run_that_is_there_already(refused, trained: Path) -> None:
 def test_resuming_with_another_environment(refused, trained: Path) -> None:
     said = refused("train", "ppo", "Acrobot-v1", "--resume", str(trained), "--set", "num_envs=2", "horizon=32",
                    "minibatch_size=32", "hidden=8")  # fmt: skip
-    assert "was trained on CartPole-v1" in said
+    assert "was trained with env CartPole-v1" in said
 
 
 def test_a_wrong_word_on_the_command_line(refused) -> None:

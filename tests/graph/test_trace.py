@@ -316,15 +316,47 @@ def toy(loop):
 @pytest.mark.parametrize(
     ("loop", "sentence"),
     [
-        (loop_with("misspelt"), r"stage 'misspelt' asks for the cell 'critik', which cells\(\) does not make; did you mean 'critic'\? \(cells: bonus, critic, target\)"),
-        (loop_with("forgets_metrics"), r"stage 'forgets_metrics' writes cells, so it must return \(cells, metrics\), got float32\[4,2\]"),
-        (loop_with("metrics_not_a_dict"), r"stage 'metrics_not_a_dict' writes cells, so it must return \(cells, metrics\)"),
-        (loop_with("returns_one_of_two"), r"stage 'returns_one_of_two' must return the cells critic, target, in this order"),
-        (loop_with("returns_three_of_two"), r"stage 'returns_three_of_two' must return the cells critic, target, in this order"),
-        (loop_with("returns_the_module"), r"stage 'returns_the_module' returns the cell 'critic' as float32\[4,2\], but it was .*keeps its structure"),
-        (loop_with("grows"), r"returns the cell 'target' as float32\[5,2\], but it was float32\[4,2\]; a cell keeps its structure, shapes and dtypes"),
+        (
+            loop_with("misspelt"),
+            r"stage 'misspelt' asks for the cell 'critik', which cells\(\) does not make; did "
+            r"you mean 'critic'\? \(cells: bonus, critic, target\)",
+        ),
+        (
+            loop_with("forgets_metrics"),
+            r"stage 'forgets_metrics' writes cells, so it must return \(cells, metrics\), got "
+            r"float32\[4,2\]",
+        ),
+        (
+            loop_with("metrics_not_a_dict"),
+            r"stage 'metrics_not_a_dict' writes cells, so it must return \(cells, "
+            r"metrics\)",
+        ),
+        (
+            loop_with("returns_one_of_two"),
+            r"stage 'returns_one_of_two' must return the cells critic, target, in this "
+            r"order",
+        ),
+        (
+            loop_with("returns_three_of_two"),
+            r"stage 'returns_three_of_two' must return the cells critic, target, in this "
+            r"order",
+        ),
+        (
+            loop_with("returns_the_module"),
+            r"stage 'returns_the_module' returns the cell 'critic' as float32\[4,2\], but it "
+            r"was .*keeps its structure",
+        ),
+        (
+            loop_with("grows"),
+            r"returns the cell 'target' as float32\[5,2\], but it was float32\[4,2\]; a cell "
+            r"keeps its structure, shapes and dtypes",
+        ),
         (loop_with("changes_dtype"), r"returns the cell 'target' as int32\[4,2\], but it was float32\[4,2\]"),
-        (loop_with("branches"), r"stage 'branches' cannot run on batch float32\[8,4\].*: Attempted boolean conversion"),
+        (
+            loop_with("branches"),
+            r"stage 'branches' cannot run on batch float32\[8,4\].*: Attempted boolean "
+            r"conversion",
+        ),
         (loop_with("multiplies_wrongly"), r"stage 'multiplies_wrongly' cannot run on batch"),
         (never_learns, r"the loop of Toy never learns: no stage it calls writes a cell"),
         (never_steps, r"the loop of Toy must step its environment once \(env\.step or env\.unroll\), got 0"),
@@ -332,19 +364,35 @@ def toy(loop):
         (never_takes, r"must take from one store, once \(sample or take\), got 0 times"),
         (samples_first, r"the loop samples from 'replay' before it inserts; call replay\.insert first"),
         (takes_first, r"the loop takes from 'rollout' before it puts; call rollout\.put first"),
-        (two_writers, r"stages 'learn' and 'learn_again' both write the cell 'critic'; let one of them write it, or make it two cells"),
-        (learns_while_collecting, r"stage 'learn_again' writes 'critic' while collecting; call it on what the store gives"),
-        (branches_on_a_symbol, r"the loop branches on float32\[4\] from env\.step.*decide inside a stage with jnp\.where or lax\.cond"),
+        (
+            two_writers,
+            r"stages 'learn' and 'learn_again' both write the cell 'critic'; let one of them "
+            r"write it, or make it two cells",
+        ),
+        (
+            learns_while_collecting,
+            r"stage 'learn_again' writes 'critic' while collecting; call it on what the store "
+            r"gives",
+        ),
+        (
+            branches_on_a_symbol,
+            r"the loop branches on float32\[4\] from env\.step.*decide inside a stage with "
+            r"jnp\.where or lax\.cond",
+        ),
         (unannotated, r"the loop of Toy does not say what 'replay' is; annotate it as Env, Replay or Rollout"),
         (wrong_action, r"the actions are float32\[4,2\], but CartPole-v1 takes int32\[4\]"),
-        (too_much_data, r"the loop calls stage 'learn' with 2 value\(s\), but it takes batch; cells and the key are passed by headrace"),
+        (
+            too_much_data,
+            r"the loop calls stage 'learn' with 2 value\(s\), but it takes batch; cells and "
+            r"the key are passed by headrace",
+        ),
         (no_steps, r"env\.unroll needs at least one step, got steps=0"),
         (inserts_twice, r"replay"),
         (fills_a_store_nobody_reads, r"store|other"),
         (calculates, r"env\.observe"),
         (never, r"every"),
     ],
-)  # fmt: skip
+)
 def test_a_loop_that_does_not_fit_is_refused_with_a_sentence(loop, sentence):
     with pytest.raises(LoopError, match=sentence) as refused:
         trace(toy(loop), CARTPOLE)

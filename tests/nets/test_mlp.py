@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -23,7 +25,7 @@ KEY = jax.random.key(0)
 def test_mlp_has_the_layers_asked_for(hidden, layer_norm):
     net = MLP((Box((3,)), Discrete(2)), 4, KEY, hidden=hidden, layer_norm=layer_norm)
     sizes = (5, *hidden, 4)
-    assert [layer.weight.shape for layer in net.layers] == list(zip(sizes, sizes[1:], strict=False))
+    assert [layer.weight.shape for layer in net.layers] == list(itertools.pairwise(sizes))
     assert [norm.scale.shape for norm in net.norms] == ([(size,) for size in hidden] if layer_norm else [])
     for lead in ((), (6,), (2, 6)):
         assert net(jnp.zeros((*lead, 3)), jnp.zeros(lead, jnp.int32)).shape == (*lead, 4)

@@ -40,6 +40,7 @@ class PPOConfig(RolloutConfig):
         RolloutConfig.check(self)
         self.within("gae_lambda", 0, 1)
         self.at_least("clip_range", 0)
+        self.above("max_grad_norm", 0)
 
 
 class PPO(Algorithm[PPOConfig]):

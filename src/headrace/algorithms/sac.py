@@ -35,6 +35,7 @@ class SACConfig(ReplayConfig):
         ReplayConfig.check(self)
         self.within("tau", 0, 1)
         self.at_least("policy_delay", 1)
+        self.above("initial_alpha", 0)
 
 
 class SAC(Algorithm[SACConfig]):

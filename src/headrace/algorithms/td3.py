@@ -39,6 +39,7 @@ class TD3Config(ReplayConfig):
         self.at_least("policy_delay", 1)
         self.at_least("exploration_noise", 0)
         self.at_least("target_noise", 0)
+        self.at_least("target_noise_clip", 0)
 
 
 class TD3(Algorithm[TD3Config]):

@@ -107,7 +107,12 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def graph(options: argparse.Namespace) -> int:
     """`headrace graph`"""
-    print(render(api.plan(configured(options), options.env, options.policy, replicas=options.replicas), options.format))
+    print(
+        render(
+            api.plan(configured(options), options.env, options.policy or "single", replicas=options.replicas),
+            options.format,
+        )
+    )
     return 0
 
 

@@ -62,7 +62,9 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
     many = "?" if optional else None
     parser.add_argument("algorithm", metavar="ALGO", nargs=many, help="dqn, ppo, sac, td3, or module:Class")
     parser.add_argument("env", metavar="ENV", nargs=many, help="an environment id, such as Pendulum-v1")
-    parser.add_argument("--policy", default="single", metavar="P", help="distribution policy (default: %(default)s)")
+    parser.add_argument(
+        "--policy", metavar="P", help="distribution policy; `headrace policies` lists them (default: single)"
+    )
     parser.add_argument("--replicas", type=int, metavar="N", help="replicas of the collecting fragment")
     parser.add_argument(
         "--set",
@@ -77,15 +79,13 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
 
 def _train(parser: argparse.ArgumentParser) -> None:
     _what(parser, optional=True)
-    parser.add_argument("--runtime", default="inline", metavar="R", help="what runs the plan (default: %(default)s)")
+    parser.add_argument("--runtime", metavar="R", help="what runs the plan (default: inline)")
     parser.add_argument(
         "--steps", type=_whole, metavar="N", help="stop after N environment steps (1e6 if nothing is given)"
     )
     parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")
     parser.add_argument("--until", type=float, metavar="RETURN", help="stop when the evaluator sees this mean return")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="everything random follows from it (default: 0)"
-    )
+    parser.add_argument("--seed", type=int, metavar="S", help="everything random follows from it (default: 0)")
     parser.add_argument("--out", metavar="DIR", help="run directory (default: runs/ALGO-ENV-sSEED-TIME)")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run")
     parser.add_argument(

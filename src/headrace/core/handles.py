@@ -53,5 +53,9 @@ class Rollout(ABC):
         """Hand over a trajectory."""
 
     @abstractmethod
-    def take(self, epochs: int = 1) -> Transition:
-        """The next trajectory. `epochs` says how often learning goes over it: it counts in update frames."""
+    def take(self, epochs: int = 1, staleness: int = 0) -> Transition:
+        """The next trajectory.
+
+        `epochs` says how often learning goes over it: it counts in update frames. `staleness` says how many
+        versions behind the learner its actor may have been: 0 unless the algorithm corrects for it.
+        """

@@ -180,7 +180,7 @@ class Actions:
     def __init__(self, space: Any, env: str, num_envs: int = 1):
         match space:
             case gym.spaces.Discrete():
-                self.space: Space = Discrete(int(space.n))
+                self.space: Space = Discrete(int(space.n), int(space.start))
                 self._shape: tuple[int, ...] = ()
                 self._start: Any = int(space.start)
                 self._dtype: Any = np.dtype(np.int64)
@@ -192,7 +192,8 @@ class Actions:
             case gym.spaces.Box() if np.issubdtype(space.dtype, np.floating):
                 low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
                 self._bounded = bool(np.all(np.abs(low) < UNBOUNDED) and np.all(np.abs(high) < UNBOUNDED))
-                self.space = Box(space.shape, "float32", self._bounded)
+                bounds = (tuple(low.ravel().tolist()), tuple(high.ravel().tolist())) if self._bounded else ((), ())
+                self.space = Box(space.shape, "float32", self._bounded, *bounds)
                 self._dtype = space.dtype
                 # Arrays of one shape are combined in half the time that broadcasting takes.
                 spread = (num_envs, *space.shape)

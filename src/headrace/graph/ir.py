@@ -128,6 +128,11 @@ class Graph:
         return node
 
     @property
+    def stored(self) -> Tree:
+        """The shapes of what one pass hands to the store."""
+        return next(edge.struct for edge in self.edges if edge.kind in ("replay", "rollout"))
+
+    @property
     def on_policy(self) -> bool:
         """Whether it learns from each trajectory as it comes."""
         return bool(self.source.option("store") == "rollout")

@@ -1,6 +1,6 @@
 """Plans: which fragments there are, where each runs, and how every cut edge is carried.
 
-The passes trace -> cut -> fuse -> place -> verify each return a new frozen value.
+The passes trace -> cut -> fuse -> verify each return a new frozen value; a policy cuts and places at once.
 """
 
 from __future__ import annotations

@@ -45,6 +45,14 @@ class Symbol:
             "decide inside a stage with jnp.where or lax.cond."
         )
 
+    def _refuse(self, *others: Any) -> Any:
+        raise LoopError(
+            f"the loop calculates with {self!r}, but it only says what flows where; calculate inside a stage."
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = _refuse
+    __neg__ = __getitem__ = __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __invert__ = __iter__ = _refuse
+
 
 def trace(algorithm: Algorithm[Any], spec: EnvSpec) -> Graph:
     """Run the loop once symbolically and return its graph."""
@@ -63,6 +71,8 @@ class Tracer:
         self.nodes: list[Node] = []
         self.flows: list[Edge] = []
         self.times = 1
+        self.kept: dict[str, Tree] = {}
+        """The shapes of what each store is given."""
         with recording(None):
             self.cells: dict[str, Cell] = eqx.filter_eval_shape(
                 lambda key: dict(algorithm.cells(spec, key)), jax.eval_shape(lambda: jax.random.key(0))
@@ -77,6 +87,12 @@ class Tracer:
         for what, value in inputs.items():
             self._flow(node_id, what, value)
         return self.symbols(node_id, output)
+
+    def keep(self, store: str, value: Tree) -> None:
+        """Note what a store is given; once, so that its rows are of one kind."""
+        if store in self.kept:
+            raise LoopError(f"the loop fills '{store}' twice; fill it once, or use two stores.")
+        self.kept[store] = jax.tree.map(_as_struct, value)
 
     def symbols(self, node_id: str, output: Tree) -> Tree:
         leaves, tree = jax.tree.flatten(output)
@@ -96,7 +112,9 @@ class Tracer:
     def stage(self, stage: BoundStage, data: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Record a stage called by the loop with its data alone."""
         signature, name = stage.signature, stage.name
-        every = int(options.pop("every", 1))
+        every = options.pop("every", 1)
+        if not (isinstance(every, int) and every >= 1):
+            raise LoopError(f"stage '{name}' is called with every={every}; it must be a whole number of at least 1.")
         inputs = dict(zip(signature.data, data, strict=False)) | options
         if len(data) > len(signature.data) or set(inputs) != set(signature.data):
             raise LoopError(
@@ -144,7 +162,7 @@ class Tracer:
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
             raise LoopError(f"stage '{name}' writes cells, so it must return (cells, metrics), got {show(result)}.")
         written = result[0] if len(signature.writes) > 1 else (result[0],)
-        if len(written) != len(signature.writes):
+        if not isinstance(written, tuple) or len(written) != len(signature.writes):
             raise LoopError(f"stage '{name}' must return the cells {', '.join(signature.writes)}, in this order.")
         for cell, value in zip(signature.writes, written, strict=True):
             if _shapes(value) != _shapes(self.cells[cell]):
@@ -152,7 +170,10 @@ class Tracer:
                     f"stage '{name}' returns the cell '{cell}' as {show(value)}, but it was {show(self.cells[cell])}; "
                     "a cell keeps its structure, shapes and dtypes."
                 )
-        return result[1]
+        metrics: Tree = jax.tree.map(
+            lambda leaf: leaf if _is_shape(leaf) else jax.eval_shape(jnp.asarray, leaf), result[1]
+        )
+        return metrics
 
     def graph(self) -> Graph:
         """Infer roles, add the edges that cells, stores and the environment's state imply, and check the whole."""
@@ -202,9 +223,9 @@ class Tracer:
         for node in nodes:
             if node.name.endswith((".sample", ".take")):
                 filler = node.option("filler")
-                kind = node.option("store")
-                flow = next(edge for edge in self.flows if edge.target == filler)
-                edges.append(Edge(filler, node.id, flow.what, flow.struct, kind))
+                kept = self.kept[node.store]
+                what = "transition" if node.option("store") == "replay" else "trajectory"
+                edges.append(Edge(filler, node.id, what, kept, node.option("store")))
         edges.append(Edge("env.step", "env.observe", "state", (), "state"))
         return edges
 
@@ -229,6 +250,9 @@ class Tracer:
         takes = [name for name in names if name.endswith((".sample", ".take"))]
         if len(takes) != 1:
             raise LoopError(f"{who} must take from one store, once (sample or take), got {len(takes)} times.")
+        unread = [store for store in self.kept if not takes[0].startswith(f"{store}.")]
+        if unread:
+            raise LoopError(f"{who} fills the store '{unread[0]}', but nothing takes from it; remove it.")
         if not any(node.writes for node in self.nodes):
             raise LoopError(f"{who} never learns: no stage it calls writes a cell.")
         learning = self._downstream([n.id for n in self.nodes if n.name == takes[0]])
@@ -287,6 +311,7 @@ class SymbolicReplay(Replay):
 
     def insert(self, transition: Transition, capacity: int = 1_000_000) -> None:
         options = {"store": "replay", "capacity": capacity}
+        self.tracer.keep(self.name, transition)
         self.tracer.add("store", f"{self.name}.insert", {"transition": transition}, (), options=options)
         self.row = transition
 
@@ -320,13 +345,14 @@ class SymbolicRollout(Rollout):
         self.row: Transition | None = None
 
     def put(self, trajectory: Transition) -> None:
+        self.tracer.keep(self.name, trajectory)
         self.tracer.add("store", f"{self.name}.put", {"trajectory": trajectory}, (), options={"store": "rollout"})
         self.row = trajectory
 
-    def take(self, epochs: int = 1) -> Transition:
+    def take(self, epochs: int = 1, staleness: int = 0) -> Transition:
         if self.row is None:
             raise LoopError(f"the loop takes from '{self.name}' before it puts; call {self.name}.put first.")
-        options = {"store": "rollout", "filler": f"{self.name}.put", "epochs": epochs}
+        options = {"store": "rollout", "filler": f"{self.name}.put", "epochs": epochs, "staleness": staleness}
         output = jax.tree.map(_as_struct, self.row)
         taken: Transition = self.tracer.add("store", f"{self.name}.take", {}, output, options=options)
         return taken

@@ -33,6 +33,32 @@ def every_node_once(plan: Plan, machine: Machine) -> None:
         raise PlanError(f"policy '{plan.policy}' leaves out {', '.join(missing)}; place every node in a fragment.")
 
 
+def fragments_distinct(plan: Plan, machine: Machine) -> None:
+    """Every fragment has a name of its own and at least one replica."""
+    for name, times in Counter(fragment.id for fragment in plan.fragments).items():
+        if times > 1:
+            raise PlanError(f"policy '{plan.policy}' calls {times} fragments '{name}'; give each a name of its own.")
+    for fragment in plan.fragments:
+        if fragment.replicas < 1 and fragment is not plan.collector:
+            raise PlanError(
+                f"policy '{plan.policy}' gives fragment '{fragment.id}' {fragment.replicas} replicas; use at least 1."
+            )
+
+
+def fresh_enough(plan: Plan, machine: Machine) -> None:
+    """An on-policy loop learns from no staler data than it says it can correct for."""
+    if not plan.graph.on_policy:
+        return
+    allowed = plan.graph.source.option("staleness")
+    for cut in plan.cuts:
+        if cut.channel == "latest" and plan.graph.by_id[cut.target].domain == "collect" and cut.staleness > allowed:
+            raise PlanError(
+                f"policy '{plan.policy}' lets '{cut.target}' act with a '{cut.what}' that is up to {cut.staleness} "
+                f"version(s) stale, but {plan.graph.algorithm} learns on-policy from at most {allowed}; "
+                f"use staleness {allowed}."
+            )
+
+
 def environment_whole(plan: Plan, machine: Machine) -> None:
     """What an environment remembers from step to step cannot cross a process."""
     for edge in plan.graph.edges:
@@ -80,4 +106,12 @@ def devices_exist(plan: Plan, machine: Machine) -> None:
             )
 
 
-RULES = (every_node_once, environment_whole, one_writer, environments_divide, devices_exist)
+RULES = (
+    every_node_once,
+    fragments_distinct,
+    environment_whole,
+    fresh_enough,
+    one_writer,
+    environments_divide,
+    devices_exist,
+)

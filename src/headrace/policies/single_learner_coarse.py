@@ -11,7 +11,7 @@ REPLAY_STALENESS = 1
 
 def single_learner_coarse(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:
     """{env, act, insert} in replicas and {sample, learn}: trajectories cross, weights come back."""
-    number = replicas if replicas is not None else max(1, min(machine.cores - 1, graph.spec.num_envs))
+    number = replicas if replicas is not None else share(graph.spec.num_envs, machine.cores - 1)
     collect = tuple(node.id for node in graph.where(domain="collect"))
     learn = tuple(node.id for node in graph.where(domain="learn"))
     fragments = (
@@ -19,3 +19,8 @@ def single_learner_coarse(graph: Graph, machine: Machine, replicas: int | None =
         Fragment("learn", learn, device=machine.devices[0]),
     )
     return cut(graph, "single_learner_coarse", fragments, staleness=0 if graph.on_policy else REPLAY_STALENESS)
+
+
+def share(num_envs: int, most: int) -> int:
+    """The largest number of replicas, up to `most`, that `num_envs` environments can be divided among."""
+    return max(n for n in range(1, max(1, most) + 1) if num_envs % n == 0)

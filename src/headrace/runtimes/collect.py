@@ -38,7 +38,12 @@ class Collector:
         self.finish = jit(programs.reader(self.after, wanted)) if wanted != yielded else None
         steps = self.step_node.times
         self.buffers = [_room(self.step_node, env, steps) for _ in range(2)] if steps > 1 else []
-        self.observed = jax.tree.leaves(env.reset(int(self.bases[self.step_node.index, 0])))
+        self.restart(0)
+
+    def restart(self, number: int) -> None:
+        """Start new episodes before pass `number`, others than before any other pass."""
+        seed = np.random.SeedSequence([*self.bases[self.step_node.index].tolist(), number]).generate_state(1)[0]
+        self.observed: Rows = jax.tree.leaves(self.env.reset(int(seed)))
 
     def collect(self, flat: Sequence[Array], number: int) -> Rows:
         """One pass with these cells: what it hands to the store."""

@@ -170,10 +170,11 @@ def _maybe(node: Node, cells: dict[str, Any], values: Values, ticket: Ticket) ->
 
     def run(arrays: dict[str, Any]) -> tuple[dict[str, Any], Tree]:
         changed, output = _apply(node, cells | eqx.combine(arrays, static), values, ticket)
+        output = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), output)
         return eqx.filter({bound.cell: changed[bound.cell] for bound in node.writes}, eqx.is_array), output
 
     def skip(arrays: dict[str, Any]) -> tuple[dict[str, Any], Tree]:
-        return arrays, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), node.output)
+        return arrays, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, jnp.float32), node.output)
 
     arrays, output = jax.lax.cond(ticket.number % node.every == node.every - 1, run, skip, arrays)
     return cells | eqx.combine(arrays, static), output

@@ -23,7 +23,6 @@ from headrace.runtimes.base import Progress, Runtime
 from headrace.runtimes.collect import Collector, Rows
 from headrace.runtimes.compile import Programs, Shelf, Ticket, bases, make_cells
 from headrace.runtimes.pure import Pure
-from headrace.types import Tree
 
 
 def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, debug: bool = False) -> Runtime:
@@ -45,12 +44,12 @@ class Inline(Runtime):
         self.repeat = plan.learner.repeat
         self.collected = graph.spec.num_envs * graph.only("env.step").times
         jit: Callable[..., Any] = (lambda function, **_: function) if debug else jax.jit
+        replicas = plan.collector.replicas
+        self.stores = self._store(plan, replicas)  # first: a store that does not fit is refused before anything is made
         cells = make_cells(algorithm, graph, seed)
         self.shelf = Shelf(cells)
         self.flat = self.shelf.flat(cells)
         programs = Programs(graph, self.shelf)
-        replicas = plan.collector.replicas
-        self.stores = self._store(plan, replicas)
         envs = [_host(make(env, graph.spec.num_envs // replicas)) for _ in range(replicas)]
         self.collectors = [Collector(graph, programs, env, seed, i, jit) for i, env in enumerate(envs)]
         learn = programs.learner(graph.where(domain="learn", kind="stage"))
@@ -61,7 +60,7 @@ class Inline(Runtime):
         if plan.graph.on_policy:
             return None
         sink, source = plan.graph.sink, plan.graph.source
-        step = jax.tree.map(lambda leaf: _share(leaf, replicas), _inserted(plan))
+        step = jax.tree.map(lambda leaf: _share(leaf, replicas), plan.graph.stored)
         self.rate = Rate.of(source)
         self.draw = {"gamma": source.option("gamma"), "steps": source.option("steps")}
         return Table(step, replicas, sink.option("capacity"))
@@ -121,6 +120,8 @@ class Inline(Runtime):
         self.progress = Progress(**values)
         if self.stores is not None:
             self.stores.fill(arrays["replay"])
+        for collector in self.collectors:
+            collector.restart(self.progress.passes)
 
     def close(self) -> None:
         for collector in self.collectors:
@@ -129,11 +130,6 @@ class Inline(Runtime):
 
 def _host(env: HostEnv | JaxEnv) -> HostEnv:
     return HostedJaxEnv(env) if isinstance(env, JaxEnv) else env
-
-
-def _inserted(plan: Plan) -> Tree:
-    """The shapes of what one pass inserts."""
-    return next(edge.struct for edge in plan.graph.edges if edge.target == plan.graph.sink.id)
 
 
 def _share(leaf: Any, replicas: int) -> jax.ShapeDtypeStruct:

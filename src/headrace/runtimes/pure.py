@@ -43,10 +43,13 @@ class Pure(Runtime):
         self.bases = bases(graph, seed, replica=0)
         self.progress = Progress()
         self.repeat = plan.learner.repeat
+        self.step_node, self.sink, self.source = graph.only("env.step"), graph.sink, graph.source
+        table = None
+        if not graph.on_policy:
+            table = device_table.make_table(graph.stored, self.sink.option("capacity"))
         cells = make_cells(algorithm, graph, seed)
         self.shelf = Shelf(cells)
         programs = Programs(graph, self.shelf)
-        self.step_node, self.sink, self.source = graph.only("env.step"), graph.sink, graph.source
         stages = graph.where(domain="collect", kind="stage")
         self.before = [node for node in stages if node.index < self.step_node.index]
         self.after = [node for node in stages if node.index > self.step_node.index]
@@ -55,10 +58,6 @@ class Pure(Runtime):
         self.modules = programs.modules
         self.learn = programs.learner(graph.where(domain="learn", kind="stage"))
         self.rate = None if graph.on_policy else Rate.of(self.source)
-        table = None
-        if not graph.on_policy:
-            inserted = next(edge.struct for edge in graph.edges if edge.target == self.sink.id)
-            table = device_table.make_table(inserted, self.sink.option("capacity"))
         state, obs = jax.jit(env.reset)(jax.random.wrap_key_data(jnp.asarray(self.bases[self.step_node.index])))
         self.carry = Carry(self.shelf.flat(cells), state, obs, table)
         self.cycle = jax.jit(self._cycle, static_argnums=(3, 4), donate_argnums=0)

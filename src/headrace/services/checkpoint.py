@@ -83,21 +83,19 @@ def read_values(folder: Path) -> dict[str, Any]:
     """The plain values of a checkpoint, after its files were found whole."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
-        version, files, values = manifest["format"], manifest["files"], manifest["values"]
+        version, values = manifest["format"], dict(manifest["values"])
+        size, checksum = manifest["files"][ARRAYS]["bytes"], manifest["files"][ARRAYS]["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"checkpoint {folder} has no readable manifest ({_first(error)}); {REMEDY}.") from None
     if version != FORMAT:
         raise CheckpointError(f"checkpoint {folder} has format {version}, this headrace reads {FORMAT}; {REMEDY}.")
-    for name, wanted in files.items():
-        path = folder / name
-        size = path.stat().st_size if path.exists() else 0
-        if size != wanted["bytes"]:
-            raise CheckpointError(
-                f"checkpoint {folder} is truncated: {name} has {size:,} of {wanted['bytes']:,} bytes; {REMEDY}."
-            )
-        if _sum(path) != wanted["sha256"]:
-            raise CheckpointError(f"checkpoint {folder} is corrupt: {name} does not match its checksum; {REMEDY}.")
-    return dict(values)
+    path = folder / ARRAYS
+    found = path.stat().st_size if path.exists() else 0
+    if found != size:
+        raise CheckpointError(f"checkpoint {folder} is truncated: {ARRAYS} has {found:,} of {size:,} bytes; {REMEDY}.")
+    if _sum(path) != checksum:
+        raise CheckpointError(f"checkpoint {folder} is corrupt: {ARRAYS} does not match its checksum; {REMEDY}.")
+    return values
 
 
 def newest(run: Path) -> Path:

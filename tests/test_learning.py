@@ -1,0 +1,50 @@
+"""Learning is tested by returns reached. Three seeds of each, with times, are in bench/learning.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import headrace
+
+GOALS = [
+    ("ppo", "CartPole-v1", 475, 1),
+    ("ppo", "CartPole-v1", 475, 2),
+    ("ppo", "gymnax:CartPole-v1", 475, 1),
+    ("dqn", "CartPole-v1", 400, 1),
+    ("dqn", "CartPole-v1", 400, 2),
+    ("sac", "Pendulum-v1", -200, 1),
+    ("td3", "Pendulum-v1", -200, 2),
+]
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(("algorithm", "env", "goal", "seed"), GOALS)
+def test_the_defaults_reach_the_goal(algorithm: str, env: str, goal: float, seed: int, tmp_path: Path) -> None:
+    run = headrace.train(algorithm, env, until=goal, seconds=170, seed=seed, out=tmp_path / "run", progress=False)
+    assert run.reached, run.metrics[-1]
+    assert run.metrics[-1]["eval/mean_reward"] >= goal
+
+
+@pytest.mark.learning
+def test_options_learn_too(tmp_path: Path) -> None:
+    algorithm = headrace.DQN(n_step=3, layer_norm=True, double=False)
+    run = headrace.train(algorithm, "CartPole-v1", until=300, seconds=120, seed=1, out=tmp_path / "run", progress=False)
+    assert run.reached
+
+
+@pytest.mark.learning
+def test_replicas_learn_as_one(tmp_path: Path) -> None:
+    run = headrace.train(
+        "ppo",
+        "CartPole-v1",
+        policy="single_learner_coarse",
+        replicas=4,
+        until=475,
+        seconds=120,
+        seed=1,
+        out=tmp_path / "run",
+        progress=False,
+    )
+    assert run.reached
