@@ -20,8 +20,19 @@ def confine(cores: int) -> None:
         os.environ[name] = str(cores)
 
 
+def speed_ratio(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> float:
+    """How much faster ours is: the median over rounds, in each of which both ran, A/B then B/A."""
+    taken = in_turn({"ours": ours, "theirs": theirs}, rounds)
+    return statistics.median(b / a for a, b in zip(taken["ours"], taken["theirs"], strict=True))
+
+
 def interleaved(parts: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Median seconds of each part, run in turn, forwards and backwards."""
+    return {name: statistics.median(times) for name, times in in_turn(parts, rounds).items()}
+
+
+def in_turn(parts: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """The seconds of each part in each round."""
     taken: dict[str, list[float]] = {name: [] for name in parts}
     for name in parts:
         parts[name]()
@@ -30,7 +41,7 @@ def interleaved(parts: dict[str, Callable[[], object]], rounds: int) -> dict[str
             began = time.perf_counter()
             parts[name]()
             taken[name].append(time.perf_counter() - began)
-    return {name: statistics.median(times) for name, times in taken.items()}
+    return taken
 
 
 def report(name: str, figures: dict[str, object]) -> None:

@@ -8,14 +8,14 @@ SAC on Pendulum-v1 and PPO on CartPole-v1, `single` policy, inline runtime, same
 from __future__ import annotations
 
 import jax
-from measure import interleaved, report
+from measure import report, speed_ratio
 from plain_ppo import PlainPPO
 from plain_sac import PlainSAC
 
 import headrace
 from headrace.runtimes import inline
 
-ROUNDS = 40
+ROUNDS = 150
 
 
 def ratio_sac() -> float:
@@ -34,8 +34,7 @@ def ratio_sac() -> float:
         ours.advance()
         jax.block_until_ready(ours.progress.metrics)
 
-    seconds = interleaved({"plain": lambda: jax.block_until_ready(plain.cycle()), "headrace": advance}, ROUNDS)
-    return seconds["plain"] / seconds["headrace"]
+    return speed_ratio(advance, lambda: jax.block_until_ready(plain.cycle()), ROUNDS)
 
 
 def ratio_ppo() -> float:
@@ -48,8 +47,7 @@ def ratio_ppo() -> float:
         ours.advance()
         jax.block_until_ready(ours.progress.metrics)
 
-    seconds = interleaved({"plain": lambda: jax.block_until_ready(plain.cycle()), "headrace": advance}, ROUNDS)
-    return seconds["plain"] / seconds["headrace"]
+    return speed_ratio(advance, lambda: jax.block_until_ready(plain.cycle()), ROUNDS)
 
 
 if __name__ == "__main__":

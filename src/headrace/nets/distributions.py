@@ -44,12 +44,14 @@ class TanhNormal(eqx.Module):
     log_std: Array
 
     def sample(self, key: Array) -> tuple[Array, Array]:
-        noise = jax.random.normal(key, self.mean.shape)
-        raw = self.mean + jnp.exp(self.log_std) * noise
+        # On one long axis: XLA's CPU back end does not vectorise over the few actions of each row.
+        shape, log_std = self.mean.shape, self.log_std.reshape(-1)
+        noise = jax.random.normal(key, log_std.shape)
+        raw = self.mean.reshape(-1) + jnp.exp(log_std) * noise
         # log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2x)), which does not lose its digits for large x.
         squash = 2 * (math.log(2) - raw - jax.nn.softplus(-2 * raw))
-        log_prob = -0.5 * noise**2 - self.log_std - 0.5 * math.log(2 * math.pi) - squash
-        return jnp.tanh(raw), jnp.sum(log_prob, axis=-1)
+        log_prob = -0.5 * noise**2 - log_std - 0.5 * math.log(2 * math.pi) - squash
+        return jnp.tanh(raw).reshape(shape), jnp.sum(log_prob.reshape(shape), axis=-1)
 
     def mode(self) -> Array:
         return jnp.tanh(self.mean)

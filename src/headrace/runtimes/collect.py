@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from headrace.envs import HostEnv
@@ -25,13 +26,14 @@ class Collector:
         self, graph: Graph, programs: Programs, env: HostEnv, seed: int, replica: int, jit: Callable[..., Any]
     ):
         self.env = env
-        self.bases = bases(graph, seed, replica)
+        self.seeds = bases(graph, seed, replica)
+        self.bases = jnp.asarray(self.seeds)  # on the device, not sent there at every step
         self.step_node = graph.only("env.step")
         nodes = graph.where(domain="collect", kind="stage")
         self.before = [node for node in nodes if node.index < self.step_node.index]
         self.after = [node for node in nodes if node.index > self.step_node.index]
         self.modules = programs.modules
-        chosen, self.chosen = jax.tree.flatten(self.step_node.inputs)
+        chosen = jax.tree.leaves(self.step_node.inputs)
         self.act = jit(programs.reader(self.before, chosen))
         wanted = jax.tree.leaves(graph.sink.inputs[0])
         yielded = [Ref(self.step_node.id, i) for i in range(len(jax.tree.leaves(self.step_node.output)))]
@@ -42,7 +44,7 @@ class Collector:
 
     def restart(self, number: int) -> None:
         """Start new episodes before pass `number`, others than before any other pass."""
-        seed = np.random.SeedSequence([*self.bases[self.step_node.index].tolist(), number]).generate_state(1)[0]
+        seed = np.random.SeedSequence([*self.seeds[self.step_node.index].tolist(), number]).generate_state(1)[0]
         self.observed: Rows = jax.tree.leaves(self.env.reset(int(seed)))
 
     def collect(self, flat: Sequence[Array], number: int) -> Rows:
@@ -64,14 +66,16 @@ class Collector:
     def _step(self, acting: tuple[Array, ...], number: int) -> Rows:
         observed = self.observed
         chosen = self.act(acting, {"env.observe": observed}, Ticket(self.bases, np.uint32(number)))
-        leaves = [np.asarray(leaf) for leaf in chosen]
-        action, *extra = jax.tree.unflatten(self.chosen, leaves)
+        action, *extra = [np.asarray(leaf) for leaf in chosen]
         step = self.env.step(action)
-        led_to = jax.tree.leaves(step.next_obs)
-        self.observed = led_to if step.obs is step.next_obs else jax.tree.leaves(step.obs)
-        actions = len(leaves) - len(jax.tree.leaves(extra))
-        flags = (step.reward, step.terminated, step.truncated)
-        return [*observed, *leaves[:actions], *flags, *led_to, *leaves[actions:]]
+        led_to = _leaves(step.next_obs)
+        self.observed = led_to if step.obs is step.next_obs else _leaves(step.obs)
+        return [*observed, action, step.reward, step.terminated, step.truncated, *led_to, *extra]
+
+
+def _leaves(obs: Any) -> Rows:
+    """The arrays of an observation; most are one array, and this is called at every step."""
+    return [obs] if isinstance(obs, np.ndarray) else jax.tree.leaves(obs)
 
 
 def _room(step: Node, env: HostEnv, steps: int) -> Rows:

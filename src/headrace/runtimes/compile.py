@@ -60,9 +60,10 @@ def resolve(tree: Tree, values: Values) -> Tree:
 def make_cells(algorithm: Any, graph: Graph, seed: int) -> dict[str, Cell]:
     """The cells at the start of a run."""
     cells = eqx.filter_jit(lambda key: dict(algorithm.cells(graph.spec, key)))(jax.random.key(seed))
-    # Two cells that start from one module (critic and target) must not share buffers: each is donated.
+    # Two cells that start from one module (critic and target) must not share buffers: each is donated. And a cell
+    # must not change its type when it is first written, as weakly typed scalars do: all would be compiled twice.
     apart: dict[str, Cell] = jax.tree.map(
-        lambda leaf: jnp.array(leaf, copy=True) if eqx.is_array(leaf) else leaf, cells
+        lambda leaf: jnp.array(leaf, leaf.dtype, copy=True) if eqx.is_array(leaf) else leaf, cells
     )
     return apart
 
