@@ -9,7 +9,6 @@ matrices, measured in turn with the update, on the same cores.
 
 from __future__ import annotations
 
-import math
 import sys
 
 from measure import confine, interleaved, report
@@ -76,7 +75,7 @@ def main() -> None:
     if CORES > 1:
         del parts["numpy"]  # its threads go on spinning after a product and take a core from whatever comes next
     seconds = interleaved(parts, 30)
-    limit = PRODUCTS * 2 * SIZE**3 / min(seconds.get("numpy", math.inf), seconds["xla"]) / 1e9
+    rates = {name: PRODUCTS * 2 * SIZE**3 / seconds[name] / 1e9 for name in parts if name != "update"}
     frames = FUSED * BATCH / seconds["update"]
     useful = frames * flops_per_frame() / 1e9
     report(
@@ -86,9 +85,8 @@ def main() -> None:
             "MFLOP per replayed frame": flops_per_frame() / 1e6,
             "update frames/s": frames,
             "useful GFLOP/s": useful,
-            "GEMM, NumPy, GFLOP/s": PRODUCTS * 2 * SIZE**3 / seconds.get("numpy", math.inf) / 1e9,
-            "GEMM, XLA, GFLOP/s": PRODUCTS * 2 * SIZE**3 / seconds["xla"] / 1e9,
-            "update / GEMM limit": useful / limit,
+            **{f"GEMM, {name}, GFLOP/s": rate for name, rate in rates.items()},
+            "update / GEMM limit": useful / max(rates.values()),
         },
     )
 

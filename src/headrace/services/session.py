@@ -1,0 +1,133 @@
+"""A session drives a runtime to its goal, looking in on it to log, evaluate and save."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import equinox as eqx
+
+from headrace.core.cells import Learned
+from headrace.runtimes import Runtime
+from headrace.services import checkpoint
+from headrace.services.display import Display
+from headrace.services.evaluate import Evaluator
+from headrace.services.goal import Goal
+from headrace.services.record import Recorder
+from headrace.types import Tree
+
+LOG_SECONDS = 1.0
+"""Seconds between two lines of metrics."""
+
+EVAL_SHARE = 0.05
+"""Share of the time that evaluation may take where no interval is given."""
+
+
+class Session:
+    """Drives a runtime to its goal, looking in on it to log, evaluate and save."""
+
+    def __init__(self, runtime: Runtime, directory: Path, goal: Goal, elapsed: float, checkpoint_every: float):
+        self.runtime = runtime
+        self.directory = directory
+        self.goal = goal
+        self.before = elapsed
+        self.began = time.monotonic()
+        self.checkpoint_every = checkpoint_every
+        self.recorder = Recorder(directory, elapsed, runtime.progress.env_steps)
+        self.interrupted = False
+        self.reached = False
+
+    @property
+    def elapsed(self) -> float:
+        return self.before + time.monotonic() - self.began
+
+    def train(self, evaluator: Evaluator, eval_every: int | None, display: Display) -> None:
+        progress = self.runtime.progress
+        evaluating = 0.0
+        evaluated_at, logged, saved = progress.env_steps, self.elapsed, self.elapsed
+        while not self.interrupted and not self.goal.spent(progress.env_steps, self.elapsed):
+            self.runtime.advance()
+            self.recorder.episodes(progress.episodes)
+            progress.episodes = []
+            if eval_every is not None:
+                due = progress.env_steps - evaluated_at >= eval_every
+            else:
+                due = progress.learned > 0 and evaluating <= EVAL_SHARE * (self.elapsed - self.before)
+            if due:
+                began, first = time.monotonic(), self.recorder.score is None
+                evaluated_at = progress.env_steps
+                self._evaluate(evaluator)
+                # The first one compiles, which says nothing about the next.
+                evaluating += 0.0 if first else time.monotonic() - began
+            if due or self.elapsed - logged >= LOG_SECONDS:
+                display.show(self._log(), self.recorder.best)
+                logged = self.elapsed
+            if self.reached:
+                break
+            if self.elapsed - saved >= self.checkpoint_every:
+                self.save()
+                saved = self.elapsed
+        if not self.reached and not self.interrupted and evaluated_at != progress.env_steps:
+            self._evaluate(evaluator)
+        self._log()
+        self.save()
+
+    def _evaluate(self, evaluator: Evaluator) -> None:
+        score = evaluator.score(self.runtime.cells())
+        if self.recorder.evaluated(score):
+            arrays = eqx.filter(self.runtime.cells(), eqx.is_array)
+            values = {"mean_reward": score.mean_reward, **self.runtime.progress.counters()}
+            self._store(self.directory / "best", {"cells": arrays}, values)
+        self.reached = self.goal.reached(score.mean_reward)
+
+    def _log(self) -> dict[str, Any]:
+        learned = [cell for cell in self.runtime.cells().values() if isinstance(cell, Learned)]
+        updates = max((int(cell.updates) for cell in learned), default=0)
+        return self.recorder.write(self.runtime.progress, self.elapsed, updates)
+
+    def save(self) -> None:
+        """Write a checkpoint; a disk that is full costs the checkpoint, not the run."""
+        arrays, values = self.runtime.state()
+        folder = self.directory / "checkpoints" / f"{self.runtime.progress.env_steps:012d}"
+        if self._store(folder, arrays, values | {"elapsed": self.elapsed, "best": _finite(self.recorder.best)}):
+            checkpoint.prune(self.directory)
+
+    def _store(self, folder: Path, arrays: Tree, values: dict[str, Any]) -> bool:
+        try:
+            checkpoint.save(folder, arrays, values)
+        except OSError as error:
+            print(f"headrace: could not write {folder} ({error}); training goes on.", file=sys.stderr)
+            return False
+        return True
+
+
+@contextmanager
+def interruptible(session: Session) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the run after the current cycle; a second Ctrl-C ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if session.interrupted:
+            raise KeyboardInterrupt
+        session.interrupted = True
+
+    held = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
