@@ -28,9 +28,10 @@ ALLOWED: dict[str, set[str]] = {
     "graph": BASE | {"core", "machine"},
     "channels": BASE | {"core", "graph", "machine"},
     "policies": BASE | {"core", "graph", "machine"},
-    "runtimes": BASE | {"core", "envs", "graph", "channels", "machine"},
-    "services": BASE | {"core", "envs", "graph", "channels", "machine", "runtimes"},
-    "api": BASE | {"core", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services"},
+    "services": BASE | {"core", "envs", "graph", "channels", "machine"},
+    "runtimes": BASE | {"core", "envs", "graph", "channels", "machine", "services"},
+    "session": BASE | {"core", "runtimes", "services"},
+    "api": BASE | {"core", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "session"},
     "cli": BASE | {"core", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api"},
 }
 DOORS = {"__init__", "__main__"}

@@ -18,17 +18,17 @@ from headrace.core.cells import Cell
 from headrace.envs import env_id, make
 from headrace.errors import CheckpointError, UsageError, nearest
 from headrace.graph import Graph, Plan
+from headrace.graph.compile import make_cells
 from headrace.machine import Machine, keep_compiled
 from headrace.policies import POLICIES
 from headrace.runtimes import RUNTIMES
-from headrace.runtimes.compile import make_cells
 from headrace.services import checkpoint
 from headrace.services.display import Display
 from headrace.services.evaluate import Evaluator, Player, Score
 from headrace.services.goal import Goal
 from headrace.services.record import read_metrics
 from headrace.services.run import RunConfig, describe, new_directory
-from headrace.services.session import Session, interruptible
+from headrace.session import Session, interruptible
 from headrace.types import EnvSpec, Tree, native
 from headrace.version import __version__
 

@@ -14,7 +14,7 @@ import pytest
 from headrace.config import ReplayConfig
 from headrace.core import Algorithm, Env, Learned, Reads, Replay, Writes, stage
 from headrace.graph import trace
-from headrace.runtimes.compile import make_cells
+from headrace.graph.compile import make_cells
 from headrace.services.evaluate import Evaluator, Player, Score
 from headrace.types import Box, Discrete, EnvSpec
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from headrace.envs import Episode
-from headrace.runtimes import Progress
+from headrace.services.progress import Progress
 from headrace.services.evaluate import Score
 from headrace.services.record import Recorder, read_metrics
 

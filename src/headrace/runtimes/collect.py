@@ -11,8 +11,8 @@ import numpy as np
 
 from headrace.envs import HostEnv
 from headrace.graph import Graph, Node
+from headrace.graph.compile import Programs, Ticket, Values, bases
 from headrace.graph.ir import Ref
-from headrace.runtimes.compile import Programs, Ticket, Values, bases
 from headrace.types import Array
 
 Rows = list[Any]

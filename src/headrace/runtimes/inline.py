@@ -19,10 +19,11 @@ from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
 from headrace.graph import Plan
-from headrace.runtimes.base import Progress, Runtime
+from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
+from headrace.runtimes.base import Runtime
 from headrace.runtimes.collect import Collector, Rows
-from headrace.runtimes.compile import Programs, Shelf, Ticket, bases, make_cells
 from headrace.runtimes.pure import Pure
+from headrace.services.progress import Progress
 
 
 def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, debug: bool = False) -> Runtime:
@@ -73,13 +74,17 @@ class Inline(Runtime):
                 self._replay(self.stores)
 
     def _replay(self, table: Table) -> None:
+        """Collect until a program's worth of learning is due, then run all that is."""
         progress = self.progress
-        while True:
+        while self.rate.due(progress.env_steps, progress.learned) < self.repeat:
             self._collect(lambda replica, rows: table.insert(rows, replica))
-            if self.rate.due(progress.env_steps, progress.learned) >= self.repeat:
-                break
             if progress.env_steps < self.rate.after:
                 return  # warming up: let others look in
+        while self.rate.due(progress.env_steps, progress.learned) >= self.repeat:
+            self._replayed(table)
+
+    def _replayed(self, table: Table) -> None:
+        progress = self.progress
         drawn = self.bases[self.graph.source.index].view(np.uint64)[0]
         rng = np.random.Generator(np.random.Philox(key=[drawn, progress.learned]))
         batches = table.sample(rng, (self.repeat, self.rate.size), **self.draw)

@@ -20,8 +20,9 @@ from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import Episode, Finished, JaxEnv
 from headrace.graph import Plan
-from headrace.runtimes.base import Progress, Runtime
-from headrace.runtimes.compile import Programs, Shelf, Ticket, Values, bases, consecutive, make_cells, node_key
+from headrace.graph.compile import Programs, Shelf, Ticket, Values, bases, consecutive, make_cells, node_key
+from headrace.runtimes.base import Runtime
+from headrace.services.progress import Progress
 from headrace.types import Array, Transition, Tree
 
 

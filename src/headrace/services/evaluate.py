@@ -12,8 +12,8 @@ import numpy as np
 from headrace.core.cells import Cell
 from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
 from headrace.graph import Graph
+from headrace.graph.compile import Programs, Shelf, Ticket, bases
 from headrace.graph.ir import Ref
-from headrace.runtimes.compile import Programs, Shelf, Ticket, bases
 from headrace.types import Tree
 
 EVALUATION_SEED = 0x5EED

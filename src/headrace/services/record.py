@@ -12,8 +12,8 @@ import numpy as np
 from tensorboardX import SummaryWriter
 
 from headrace.envs import Episode
-from headrace.runtimes.base import Progress
 from headrace.services.evaluate import Score
+from headrace.services.progress import Progress
 
 WINDOW = 100
 """Episodes that `rollout/ep_rew_mean` is the mean of, as in Stable-Baselines3."""

@@ -1,0 +1,31 @@
+"""The rate a loop asks for is held, also where one pass earns more learning than one program runs."""
+
+from __future__ import annotations
+
+import pytest
+
+import headrace
+from headrace.runtimes import inline
+
+
+@pytest.mark.parametrize(("per_insert", "num_envs"), [(64.0, 16), (2.5, 4), (0.5, 2)])
+@pytest.mark.parametrize("env", ["CartPole-v1", "gymnax:CartPole-v1"])
+def test_replayed_per_inserted_is_what_was_asked_for(per_insert: float, num_envs: int, env: str) -> None:
+    algorithm = headrace.DQN(
+        samples_per_insert=per_insert,
+        num_envs=num_envs,
+        batch_size=16,
+        warmup=32,
+        hidden=(4,),
+        replay_capacity=2_000,
+        exploration_updates=10,
+    )
+    runtime = inline(headrace.plan(algorithm, env), algorithm, env, seed=0)
+    progress = runtime.progress
+    while progress.env_steps < 400:
+        runtime.advance()
+        behind = (progress.env_steps - 32) * per_insert - progress.update_frames
+        assert 0 <= behind or progress.env_steps <= 32
+        # Not yet earned: less than one program of fused passes, and what one more pass would have brought.
+        assert behind < 8 * 16 + num_envs * per_insert
+    assert progress.update_frames > 0
