@@ -10,10 +10,8 @@ import headrace
 
 GOALS = [
     ("ppo", "CartPole-v1", 475, 1),
-    ("ppo", "CartPole-v1", 475, 2),
     ("ppo", "gymnax:CartPole-v1", 475, 1),
     ("dqn", "CartPole-v1", 400, 1),
-    ("dqn", "CartPole-v1", 400, 2),
     ("sac", "Pendulum-v1", -200, 1),
     ("td3", "Pendulum-v1", -200, 2),
 ]

@@ -15,11 +15,10 @@ from typing import Any
 
 import equinox as eqx
 
-from headrace.core.cells import Learned
 from headrace.runtimes import Runtime
 from headrace.services import checkpoint
 from headrace.services.display import Display
-from headrace.services.evaluate import Evaluator
+from headrace.services.evaluate import Evaluator, Score
 from headrace.services.goal import Goal
 from headrace.services.record import Recorder
 from headrace.types import Tree
@@ -57,11 +56,16 @@ class Session:
             self.runtime.advance()
             self.recorder.episodes(progress.episodes)
             progress.episodes = []
-            if eval_every is not None:
+            if (score := self.runtime.take_score()) is not None:
+                due = True
+                self._scored(score)
+            elif self.runtime.evaluates:
+                due = False
+            elif eval_every is not None:
                 due = progress.env_steps - evaluated_at >= eval_every
             else:
                 due = progress.learned > 0 and evaluating <= EVAL_SHARE * (self.elapsed - self.before)
-            if due:
+            if due and score is None:
                 began, first = time.monotonic(), self.recorder.score is None
                 evaluated_at = progress.env_steps
                 self._evaluate(evaluator)
@@ -75,13 +79,15 @@ class Session:
             if self.elapsed - saved >= self.checkpoint_every:
                 self.save()
                 saved = self.elapsed
-        if not self.reached and not self.interrupted and evaluated_at != progress.env_steps:
+        if not (self.reached or self.interrupted or self.runtime.evaluates) and evaluated_at != progress.env_steps:
             self._evaluate(evaluator)
         self._log()
         self.save()
 
     def _evaluate(self, evaluator: Evaluator) -> None:
-        score = evaluator.score(self.runtime.cells())
+        self._scored(evaluator.score(self.runtime.cells()))
+
+    def _scored(self, score: Score) -> None:
         if self.recorder.evaluated(score):
             arrays = eqx.filter(self.runtime.cells(), eqx.is_array)
             values = {"mean_reward": score.mean_reward, **self.runtime.progress.counters()}
@@ -89,9 +95,7 @@ class Session:
         self.reached = self.goal.reached(score.mean_reward)
 
     def _log(self) -> dict[str, Any]:
-        learned = [cell for cell in self.runtime.cells().values() if isinstance(cell, Learned)]
-        updates = max((int(cell.updates) for cell in learned), default=0)
-        return self.recorder.write(self.runtime.progress, self.elapsed, updates)
+        return self.recorder.write(self.runtime.progress, self.elapsed, self.runtime.updates())
 
     def save(self) -> None:
         """Write a checkpoint; a disk that is full costs the checkpoint, not the run."""

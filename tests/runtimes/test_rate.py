@@ -25,7 +25,7 @@ def test_replayed_per_inserted_is_what_was_asked_for(per_insert: float, num_envs
     while progress.env_steps < 400:
         runtime.advance()
         behind = (progress.env_steps - 32) * per_insert - progress.update_frames
-        assert 0 <= behind or progress.env_steps <= 32
+        assert behind >= 0 or progress.env_steps <= 32
         # Not yet earned: less than one program of fused passes, and what one more pass would have brought.
         assert behind < 8 * 16 + num_envs * per_insert
     assert progress.update_frames > 0

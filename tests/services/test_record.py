@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 from headrace.envs import Episode
-from headrace.services.progress import Progress
 from headrace.services.evaluate import Score
+from headrace.services.progress import Progress
 from headrace.services.record import Recorder, read_metrics
 
 KEYS = {

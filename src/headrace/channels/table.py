@@ -3,6 +3,10 @@
 A stripe is a ring of steps; a step is one row for each of the writer's environments. Rows of one
 environment follow each other in time, so sums over n steps are made when sampling, and stop at the
 end of an episode or of what was written.
+
+Over shared memory (`allocate=layout.array`) each writer is a process of its own. A ring has one step more
+than it holds, so the one being written is never among those drawn, and draws are the same in every runtime.
+What writers overwrite while a batch is copied is found afterwards, by their counters, and drawn anew.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.channels.memory import LINE
 from headrace.machine import gib, require_memory
 from headrace.types import Batch, Transition, Tree, empty_like, tree_bytes
 
@@ -24,17 +29,18 @@ class Table:
     def __init__(self, step: Transition, writers: int, capacity: int, allocate: Callable[..., Any] = np.zeros):
         self.envs = step.reward.shape[0]
         self.steps = max(1, capacity // (writers * self.envs))
+        self.ring = self.steps + 1
         self.writers = writers
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), step)
-        rows = writers * self.steps * self.envs
-        require_table(row, rows)
-        self.rows: Transition = empty_like(row, rows, make=allocate)
+        if allocate is np.zeros:  # other memory was checked by whoever made it, and may be full of this table's rows
+            require_table(row, writers * self.steps * self.envs)
+        self.rows: Transition = empty_like(row, writers * self.ring * self.envs, make=allocate)
         # Views [writer, step, env, ...] of the same memory, for writing.
         self.stripes = [
-            leaf.reshape(writers, self.steps, self.envs, *leaf.shape[1:]) for leaf in jax.tree.leaves(self.rows)
+            leaf.reshape(writers, self.ring, self.envs, *leaf.shape[1:]) for leaf in jax.tree.leaves(self.rows)
         ]
-        self.written: Any = np.zeros(writers, np.int64)
-        """Steps each writer has ever committed."""
+        self.written: Any = allocate((writers, LINE // 8), np.int64)[:, 0]
+        """Steps each writer has ever committed; a writer that is replaced goes on from there."""
 
     @property
     def inserted(self) -> int:
@@ -43,20 +49,34 @@ class Table:
 
     def insert(self, transition: Transition | list[Any], writer: int = 0) -> None:
         """Write one step, a transition or its arrays in order, then commit it."""
-        at = self.written[writer] % self.steps
+        at = self.written[writer] % self.ring
         for stripe, leaf in zip(self.stripes, jax.tree.leaves(transition), strict=True):
             stripe[writer, at] = leaf
         self.written[writer] += 1
 
     def sample(self, rng: np.random.Generator, lead: tuple[int, ...], gamma: float, steps: int) -> Batch:
         """`lead` rows drawn with replacement, each folded over up to `steps` steps."""
-        return self.gather(*self.draw(rng, int(np.prod(lead)), steps), lead, gamma, steps)
+        writer, step, env = self.draw(rng, int(np.prod(lead)), steps)
+        batch = self.gather(writer, step, env, lead, gamma, steps)
+        # The limiter lets writers go on by some steps only while this side draws, so this ends.
+        lost = np.flatnonzero(self._overwritten(writer, step))
+        while lost.size:
+            writer, step, env = self.draw(rng, lost.size, steps)
+            fresh = self.gather(writer, step, env, (lost.size,), gamma, steps)
+            for held, rows in zip(jax.tree.leaves(batch), jax.tree.leaves(fresh), strict=True):
+                held.reshape(-1, *rows.shape[1:])[lost] = rows
+            lost = lost[self._overwritten(writer, step)]
+        return batch
 
     def draw(
         self, rng: np.random.Generator, number: int, steps: int
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Writer, step and environment of `number` rows, any with `steps` - 1 later ones equally likely."""
-        held = np.minimum(self.written, self.steps)
+        """Writer, step (of all it ever wrote) and environment of `number` rows.
+
+        Any row with `steps` - 1 later ones is equally likely.
+        """
+        written = self.written.copy()  # once: writers go on meanwhile
+        held = np.minimum(written, self.steps)
         starts = np.maximum(held - (steps - 1), 0)
         if not starts.any():
             starts = held  # fewer steps than asked are in: sums stop at the last one written
@@ -64,8 +84,13 @@ class Table:
         at = rng.integers(0, bounds[-1], number)
         writer = np.searchsorted(bounds, at, side="right") if self.writers > 1 else np.zeros(number, np.int64)
         within = at - (bounds - starts * self.envs)[writer]
-        step = (self.written[writer] - held[writer] + within // self.envs) % self.steps
+        step = (written - held)[writer] + within // self.envs
         return writer, step, within % self.envs
+
+    def _overwritten(self, writer: NDArray[Any], step: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of these steps are overwritten, or being so. Those after them are younger and need no check."""
+        lost: NDArray[np.bool_] = step <= (self.written - self.ring)[writer]
+        return lost
 
     def gather(
         self,
@@ -77,18 +102,18 @@ class Table:
         steps: int,
     ) -> Batch:
         """The rows at the places drawn, as batches of shape `lead`."""
-        base, stride = writer * self.steps, self.envs
-        first = last = (base + step) * stride + env
+        base, stride = writer * self.ring, self.envs
+        first = last = (base + step % self.ring) * stride + env
         rows = self.rows
         reward = rows.reward[first]
         power = np.full(first.shape, gamma, np.float32)
         if steps > 1:
-            newest = (self.written[writer] - 1) % self.steps
+            newest = (self.written - 1)[writer]
             open_ = ~(rows.terminated[first] | rows.truncated[first])
             for _ in range(steps - 1):
-                open_ &= step != newest
-                step = np.where(open_, (step + 1) % self.steps, step)
-                last = (base + step) * stride + env
+                open_ &= step < newest
+                step = np.where(open_, step + 1, step)
+                last = (base + step % self.ring) * stride + env
                 reward = reward + power * open_ * rows.reward[last]
                 power = np.where(open_, power * np.float32(gamma), power)
                 open_ &= ~(rows.terminated[last] | rows.truncated[last])
@@ -110,23 +135,23 @@ class Table:
 
     def contents(self) -> dict[str, Any]:
         """What a checkpoint keeps: the rows written, and how many there ever were."""
-        held = int(min(self.written.max(initial=0), self.steps))
-        return {"rows": [stripe[:, :held] for stripe in self.stripes], "written": self.written}
+        held = int(min(self.written.max(initial=0), self.ring))
+        return {"rows": [stripe[:, :held] for stripe in self.stripes], "written": self.written.copy()}
 
     def fill(self, contents: dict[str, Any]) -> None:
         """Take over the contents of another table; what is inserted next does not follow them."""
         for stripe, rows in zip(self.stripes, contents["rows"], strict=True):
             stripe[:, : rows.shape[1]] = rows
         self.written[:] = contents["written"]
-        self._sever()
-
-    def _sever(self) -> None:
-        """Mark the newest steps as truncated: what is inserted next does not follow them."""
         for writer in range(self.writers):
-            if self.written[writer]:
-                at = (writer * self.steps + (self.written[writer] - 1) % self.steps) * self.envs
-                newest = slice(at, at + self.envs)
-                self.rows.truncated[newest] |= ~self.rows.terminated[newest]
+            self.sever(writer)
+
+    def sever(self, writer: int) -> None:
+        """Mark a writer's newest step as truncated: what is inserted next, by its successor, does not follow it."""
+        if self.written[writer]:
+            at = (writer * self.ring + (self.written[writer] - 1) % self.ring) * self.envs
+            newest = slice(at, at + self.envs)
+            self.rows.truncated[newest] |= ~self.rows.terminated[newest]
 
 
 def require_table(row: Transition, rows: int) -> None:

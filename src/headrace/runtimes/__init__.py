@@ -1,8 +1,11 @@
 """What runs a plan."""
 
+from collections.abc import Callable
+
 from headrace.runtimes.base import Runtime
 from headrace.runtimes.inline import inline
+from headrace.runtimes.processes import Processes
 
-RUNTIMES = {"inline": inline}
+RUNTIMES: dict[str, Callable[..., Runtime]] = {"inline": inline, "processes": Processes}
 
-__all__ = ["RUNTIMES", "Runtime", "inline"]
+__all__ = ["RUNTIMES", "Processes", "Runtime", "inline"]

@@ -51,7 +51,7 @@ class Inline(Runtime):
         self.shelf = Shelf(cells)
         self.flat = self.shelf.flat(cells)
         programs = Programs(graph, self.shelf)
-        envs = [_host(make(env, graph.spec.num_envs // replicas)) for _ in range(replicas)]
+        envs = [hosted(make(env, graph.spec.num_envs // replicas)) for _ in range(replicas)]
         self.collectors = [Collector(graph, programs, env, seed, i, jit) for i, env in enumerate(envs)]
         learn = programs.learner(graph.where(domain="learn", kind="stage"))
         self.learn_many = jit(programs.repeated(learn, graph.source), donate_argnums=0)
@@ -133,7 +133,8 @@ class Inline(Runtime):
             collector.env.close()
 
 
-def _host(env: HostEnv | JaxEnv) -> HostEnv:
+def hosted(env: HostEnv | JaxEnv) -> HostEnv:
+    """An environment as the host steps it."""
     return HostedJaxEnv(env) if isinstance(env, JaxEnv) else env
 
 

@@ -1,0 +1,44 @@
+"""Waiting for another process: never for ever, and never for one that is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from headrace.errors import HeadraceError
+
+Alive = Callable[[], bool]
+"""Whether the process waited for is still there."""
+
+SPINS = 40
+"""Looks before the first sleep, about 10 us: what a hand-over between two running processes takes."""
+
+SHORTEST, LONGEST = 20e-6, 1e-3
+"""Seconds of the first sleep, and of those it grows to. Linux adds about 50 us to each."""
+
+
+class PeerGone(HeadraceError):  # noqa: N818 - it is an event that a supervisor handles, as much as an error
+    """The process that was waited for has ended."""
+
+
+class OverdueError(HeadraceError, TimeoutError):
+    """What was waited for did not come in time."""
+
+
+def wait(ready: Callable[[], bool], timeout: float, alive: Alive, what: str = "another process") -> None:
+    """Return as soon as `ready()`; raise `PeerGone` once not `alive()`, `OverdueError` after `timeout` seconds."""
+    for _ in range(SPINS):
+        if ready():
+            return
+    end, pause = time.monotonic() + timeout, SHORTEST
+    while True:
+        living = alive()
+        if ready():  # asked after `alive`: a peer may finish and then end, and what it finished counts
+            return
+        if not living:
+            raise PeerGone(f"{what} has ended; its own message, further up, says why.")
+        left = end - time.monotonic()
+        if left <= 0:
+            raise OverdueError(f"waited {timeout:g} s for {what}; it runs but does not answer.")
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, LONGEST)

@@ -1,0 +1,46 @@
+"""wait: ends when ready, with the peer, or in time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from headrace.channels.wait import OverdueError, PeerGone, wait
+from headrace.errors import HeadraceError
+
+
+def test_what_is_ready_is_not_waited_for_and_its_peer_not_asked_about():
+    wait(lambda: True, 0.0, lambda: pytest.fail("asked"))
+
+
+def test_it_returns_when_ready():
+    start = time.monotonic()
+    wait(lambda: time.monotonic() > start + 0.05, 5.0, lambda: True)
+    assert 0.05 < time.monotonic() - start < 1.0
+
+
+def test_it_ends_with_the_peer():
+    start = time.monotonic()
+    with pytest.raises(PeerGone, match="the server has ended"):
+        wait(lambda: False, 60.0, lambda: time.monotonic() < start + 0.05, "the server")
+    assert time.monotonic() - start < 1.0
+
+
+def test_what_a_peer_finished_before_its_end_counts():
+    done = []
+
+    def ends_after_finishing():
+        done.append(True)
+        return False
+
+    wait(lambda: bool(done), 5.0, ends_after_finishing)
+
+
+def test_it_ends_in_time():
+    start = time.monotonic()
+    with pytest.raises(OverdueError, match=r"waited 0\.05 s for the server"):
+        wait(lambda: False, 0.05, lambda: True, "the server")
+    assert 0.05 <= time.monotonic() - start < 1.0
+    assert issubclass(OverdueError, TimeoutError)
+    assert issubclass(OverdueError, HeadraceError)
