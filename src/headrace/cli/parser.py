@@ -79,7 +79,7 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
 
 def _train(parser: argparse.ArgumentParser) -> None:
     _what(parser, optional=True)
-    parser.add_argument("--runtime", metavar="R", help="what runs the plan (default: inline)")
+    parser.add_argument("--runtime", metavar="R", help="what runs the plan: inline or processes (default: inline)")
     parser.add_argument(
         "--steps", type=_whole, metavar="N", help="stop after N environment steps (1e6 if nothing is given)"
     )
