@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from headrace.config import load_object
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import env_id, make
-from headrace.errors import CheckpointError, UsageError, nearest
+from headrace.errors import CheckpointError, HeadraceError, UsageError, nearest
 from headrace.graph import Graph, Plan
 from headrace.graph.compile import make_cells
-from headrace.machine import Machine, keep_compiled
+from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.policies import POLICIES
 from headrace.runtimes import RUNTIMES
 from headrace.services import checkpoint
@@ -29,7 +30,7 @@ from headrace.services.goal import Goal
 from headrace.services.record import read_metrics
 from headrace.services.run import RunConfig, describe, new_directory
 from headrace.session import Session, interruptible
-from headrace.types import EnvSpec, Tree, native
+from headrace.types import MASK, Dict, EnvSpec, Tree, native, struct, tree_bytes
 from headrace.version import __version__
 
 
@@ -134,11 +135,29 @@ class Actor:
 
     def __init__(self, run: Run):
         self.player = Player(run.graph, run.cells)
-        self.space = run.graph.spec.action
+        self.seen, self.space = run.graph.spec.observation, run.graph.spec.action
 
-    def __call__(self, obs: Tree) -> Any:
-        """The action for one observation, as the environment itself takes it."""
-        return native(self.space, self.player(jax.tree.map(lambda leaf: np.asarray(leaf)[None], obs)))[0]
+    def __call__(self, obs: Tree, action_mask: Any = None) -> Any:
+        """The action for one observation, or the actions for a batch of them, as the environment itself takes it.
+
+        `action_mask` is the one in the environment's info, where it gives one; without it everything is allowed.
+        """
+        if isinstance(self.seen, Dict) and not isinstance(obs, dict):
+            obs = {"observation": obs}
+        wanted = struct(self.seen)
+        if isinstance(obs, dict) and MASK in wanted and MASK not in obs:
+            obs = obs | {
+                MASK: np.ones(wanted[MASK].shape, bool) if action_mask is None else np.asarray(action_mask, bool)
+            }
+        given = jax.tree.map(np.asarray, obs)
+        shapes = [leaf.shape for leaf in jax.tree.leaves(given)]
+        single = [leaf.shape for leaf in jax.tree.leaves(wanted)]
+        if shapes != single and [shape[1:] for shape in shapes] != single:
+            raise UsageError(f"the actor takes observations of {graphs.show(wanted)}, got {graphs.show(given)}.")
+        lead = (1,) if shapes == single else ()
+        batch = jax.tree.map(lambda leaf, like: leaf.reshape(*lead, *leaf.shape).astype(like.dtype), given, wanted)
+        actions = native(self.space, self.player(batch))
+        return actions[0] if lead else actions
 
 
 def train(
@@ -172,30 +191,42 @@ def train(
     goal = Goal.of(steps, seconds, until)
     made, env, config, directory = _settle(algorithm, env, policy, runtime, replicas, seed, out, resume)
     whole = plan(made, env, config.policy, replicas=config.replicas)
+    least = {"eval_episodes": eval_episodes, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
+    for name, value in least.items():
+        if value is not None and not value > 0:
+            raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {value}.")
+    # A cell with its optimiser's state and what an update computes on the way.
+    require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
     running = RUNTIMES[config.runtime](whole, made, env, config.seed, debug)
-    elapsed, best = 0.0, None
-    if resume is not None:
-        template, _ = running.state()
-        arrays, values = checkpoint.load(checkpoint.newest(directory), template)
-        elapsed, best = values.pop("elapsed"), values.pop("best")
-        running.restore(arrays, values)
-    else:
-        config.write(directory, whole.to_json())
-    session = Session(running, directory, goal, elapsed, checkpoint_every)
-    session.recorder.best = -math.inf if best is None else best
-    title = f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}"
-    display = Display(title, goal, progress)
-    evaluator = Evaluator(whole.graph, running.cells(), env, config.seed, eval_episodes)
     try:
-        with interruptible(session):
-            session.train(evaluator, eval_every, display)
+        evaluator = Evaluator(whole.graph, running.cells(), env, config.seed, eval_episodes)
+        elapsed, best, fresh = 0.0, None, False
+        if resume is not None:
+            template, _ = running.state()
+            arrays, values = checkpoint.load(checkpoint.newest(directory), template)
+            elapsed, best = values.pop("elapsed"), values.pop("best")
+            running.restore(arrays, values)
+        else:
+            fresh = not directory.exists()
+            config.write(directory, whole.to_json())
+        session = Session(running, directory, goal, elapsed, checkpoint_every)
+        session.recorder.best = -math.inf if best is None else best
+        display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)
+        try:
+            with interruptible(session):
+                session.train(evaluator, eval_every, display)
+        except HeadraceError:
+            if fresh and not (directory / "checkpoints").exists():
+                shutil.rmtree(directory)  # it never got anywhere: leave nothing half-written
+            raise
+        finally:
+            display.close()
+            session.recorder.close()
+            evaluator.close()
+        run = Run(directory, made, env, whole.graph, jax.tree.map(_kept, running.cells()), config.seed)
     finally:
-        display.close()
-        session.recorder.close()
-        evaluator.close()
-    run = Run(directory, made, env, whole.graph, jax.tree.map(_kept, running.cells()), config.seed)
+        running.close()
     run.interrupted, run.reached = session.interrupted, session.reached
-    running.close()
     return run
 
 
@@ -210,7 +241,11 @@ def _settle(
     resume: Any,
 ) -> tuple[Algorithm[Any], Any, RunConfig, Path]:
     """What to run and where, for a new run or one that goes on."""
+    if out is not None and not str(out):
+        raise UsageError("--out is empty; give a folder.")
     if resume is not None:
+        if out is not None:
+            raise UsageError("--resume goes on in the run's own folder; leave --out away.")
         directory = Path(resume)
         config = RunConfig.read(directory)
         made = find_algorithm(algorithm) if algorithm is not None else config.make_algorithm({})

@@ -216,8 +216,8 @@ def test_capacity_is_shared_among_writers_and_environments():
 
 def test_a_table_that_does_not_fit_is_refused_before_it_is_allocated():
     with pytest.raises(
-        CapacityError, match=r"a replay store of 1,000,000,000,000 transitions of .* set replay_capacity below"
+        CapacityError, match=r"a replay store of 1,000,000,000,000 transitions of .* set replay_capacity to at most"
     ):
         Table(shapes(2), 1, capacity=10**12)
-    with pytest.raises(CapacityError, match="set replay_capacity below"):
+    with pytest.raises(CapacityError, match="set replay_capacity to at most"):
         device_table.make_table(shapes(2), capacity=10**12)

@@ -131,7 +131,7 @@ def test_a_replay_larger_than_memory(refused) -> None:
     said = refused("train", "sac", "Pendulum-v1", "--set", "replay_capacity=1e12")
     assert "needs" in said
     assert "is free" in said
-    assert "set replay_capacity below" in said
+    assert "set replay_capacity to at most" in said
 
 
 def test_the_wrong_kind_of_actions(refused) -> None:
@@ -142,6 +142,10 @@ def test_the_wrong_kind_of_actions(refused) -> None:
 def test_a_folder_that_is_no_run(refused, tmp_path: Path) -> None:
     assert "is not a run" in refused("eval", str(tmp_path / "nowhere"))
     assert "is not a run" in refused("train", "--resume", str(tmp_path / "nowhere"))
+
+
+def test_an_evaluation_of_no_episodes(refused) -> None:
+    assert "--eval-episodes must be above 0" in refused("train", "ppo", "CartPole-v1", "--eval-episodes", "0")
 
 
 def test_no_algorithm_at_all(refused) -> None:

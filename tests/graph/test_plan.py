@@ -109,7 +109,7 @@ FRAGMENT = {"id", "nodes", "replicas", "place", "device"}
 @pytest.mark.parametrize("graph", [sac, ppo])
 def test_json_has_everything_and_survives_the_round_trip(policy, graph):
     graph = graph()
-    plan = fuse(POLICIES[policy](graph, MACHINE, 2))
+    plan = fuse(POLICIES[policy](graph, MACHINE, None if policy == "single" else 2))
     plain = plan.to_json()
     text = json.dumps(plain, allow_nan=False)
     back = json.loads(text)

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 import headrace
 from headrace import DQN, PPO, Run, train
-from headrace.errors import CheckpointError, ConfigError, UsageError
+from headrace.errors import CheckpointError, ConfigError, EnvError, UsageError
 from headrace.services import checkpoint
 from headrace.services.run import RunConfig
 
@@ -205,3 +205,45 @@ def test_a_large_seed_is_as_good_as_any(tmp_path, seed):
 def test_a_seed_beyond_64_bits_is_refused(tmp_path, seed):
     with pytest.raises(UsageError, match="seed"):
         train(dqn(), Paying, steps=8, seed=seed, out=tmp_path / "run", **OPTIONS)
+
+
+class Masked(gym.Env):
+    """Three actions, of which the info allows only the last."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {"action_mask": np.array([0, 0, 1])}
+
+    def step(self, action):
+        assert action == 2
+        return np.zeros(2, np.float32), 1.0, True, False, {"action_mask": np.array([0, 0, 1])}
+
+
+def test_its_actor_takes_a_mask_and_refuses_another_shape(tmp_path):
+    run = train(dqn(), Masked, steps=64, out=tmp_path / "run", **OPTIONS)
+    assert run.actor(np.zeros(2), action_mask=[False, False, True]) == 2
+    assert run.actor(np.zeros(2)) in (0, 1, 2)
+    with pytest.raises(UsageError, match="the actor takes observations of"):
+        run.actor(np.zeros(3))
+
+
+def test_an_environment_that_fails_at_once_leaves_nothing(tmp_path):
+    class Broken(Masked):
+        def step(self, action):
+            raise RuntimeError("boom")
+
+    with pytest.raises(EnvError, match="boom"):
+        train(dqn(), Broken, steps=64, out=tmp_path / "run", **OPTIONS)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [{"until": float("nan")}, {"out": ""}, {"eval_every": 0}, {"checkpoint_every": -1.0}]
+)
+def test_options_that_mean_nothing_are_refused(tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError):
+        train(dqn(), Paying, **({"steps": 64, **OPTIONS} | options))
+    assert not list(tmp_path.iterdir())

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.channels.memory import LINE
-from headrace.machine import gib, require_memory
+from headrace.machine import free_memory, gib, require_memory
 from headrace.types import Batch, Transition, Tree, empty_like, tree_bytes
 
 
@@ -157,6 +157,9 @@ class Table:
 def require_table(row: Transition, rows: int) -> None:
     """Refuse a table that would not fit into memory."""
     each = tree_bytes(row)
+    most = int(0.9 * free_memory() / each)
     require_memory(
-        f"a replay store of {rows:,} transitions of {gib(each)}", each * rows, f"set replay_capacity below {rows:,}"
+        f"a replay store of {rows:,} transitions of {gib(each)}",
+        each * rows,
+        f"set replay_capacity to at most {most:,}",
     )

@@ -101,7 +101,7 @@ def _eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run directory")
     parser.add_argument("--episodes", type=int, default=10, metavar="N", help="episodes to play (default: 10)")
     parser.add_argument("--best", action="store_true", help="the best evaluated actor, not the newest")
-    parser.add_argument("--record", metavar="FILE", help="write a video of the first episode (.mp4 or .gif)")
+    parser.add_argument("--record", metavar="FILE", help="write a video of another episode (.mp4 or .gif)")
 
 
 GRAPH = "Show an algorithm's dataflow graph, cut into fragments by a distribution policy."

@@ -2,7 +2,8 @@
 
 from headrace.graph.ir import Edge, Graph, Node
 from headrace.graph.plan import Cut, Fragment, Plan, cut, fuse
+from headrace.graph.symbolic import show
 from headrace.graph.trace import trace
 from headrace.graph.verify import verify
 
-__all__ = ["Cut", "Edge", "Fragment", "Graph", "Node", "Plan", "cut", "fuse", "trace", "verify"]
+__all__ = ["Cut", "Edge", "Fragment", "Graph", "Node", "Plan", "cut", "fuse", "show", "trace", "verify"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from headrace.errors import UsageError
@@ -18,6 +19,8 @@ class Goal:
     until: float | None = None
 
     def __post_init__(self) -> None:
+        if self.until is not None and math.isnan(self.until):
+            raise UsageError("--until must be a number, got nan.")
         for name in ("steps", "seconds"):
             value = getattr(self, name)
             if value is not None and not value > 0:

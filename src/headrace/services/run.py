@@ -49,16 +49,19 @@ class RunConfig:
 
     def write(self, directory: Path, plan: dict[str, Any]) -> None:
         """Make the run directory."""
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / CONFIG).write_text(json.dumps(asdict(self), indent=2) + "\n")
-        (directory / "plan.json").write_text(json.dumps(plan, indent=2) + "\n")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / CONFIG).write_text(json.dumps(asdict(self), indent=2) + "\n")
+            (directory / "plan.json").write_text(json.dumps(plan, indent=2) + "\n")
+        except OSError as error:
+            raise UsageError(f"'{directory}' cannot be written ({error.strerror}); choose another --out.") from None
 
     @staticmethod
     def read(directory: Path) -> RunConfig:
         """The config of a run directory."""
         try:
             return RunConfig(**json.loads((directory / CONFIG).read_text()))
-        except FileNotFoundError:
+        except OSError:
             raise CheckpointError(
                 f"'{directory}' is not a run: it has no {CONFIG}; give the folder of a run."
             ) from None
