@@ -21,9 +21,9 @@ import numpy as np  # noqa: E402
 
 import headrace  # noqa: E402
 from headrace.graph import fuse, trace  # noqa: E402
+from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells  # noqa: E402
 from headrace.machine import Machine  # noqa: E402
 from headrace.policies import single  # noqa: E402
-from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells  # noqa: E402
 from headrace.types import Batch, Box, EnvSpec  # noqa: E402
 
 OBS, ACTIONS, HIDDEN, BATCH, FUSED = 17, 6, 256, 256, 32
