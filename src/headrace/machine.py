@@ -14,7 +14,7 @@ import psutil
 from headrace.errors import CapacityError
 
 COMPILED_KEPT = 500
-"""Compiled programs kept on disk, at 0.1 to 1 MB each."""
+"""Compiled programs kept on disk."""
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ class Table:
                 open_ &= ~(rows.terminated[last] | rows.truncated[last])
 
         def take(tree: Tree, at: NDArray[Any]) -> Tree:
-            # mode="clip" lets take write straight into its output: 2 x faster than indexing for wide rows.
+            # mode="clip" lets take write straight into its output, without a buffer in between.
             return jax.tree.map(
                 lambda leaf: np.take(leaf, at, axis=0, mode="clip").reshape(*lead, *leaf.shape[1:]), tree
             )

@@ -55,7 +55,7 @@ class GymnasiumEnv(HostEnv):
     def step(self, action: Array) -> Step:
         rows = self._actions.decode(action)
         if rows.ndim == 1:
-            rows = rows.tolist()  # Gymnasium checks a Python int in a third of the time
+            rows = rows.tolist()  # Gymnasium is quicker to check a Python int
         if len(rows) != self.spec.num_envs:
             raise EnvError(f"'{self.spec.id}' has {self.spec.num_envs} environments but got {len(rows)} actions.")
         self._count += 1

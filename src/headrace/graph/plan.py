@@ -21,7 +21,7 @@ CHANNELS: dict[EdgeKind, Channel] = {"cell": "latest", "rollout": "queue", "repl
 """The channel that fits what flows; the environment's own state has none, it cannot be cut."""
 
 FUSED_UPDATES = 8
-"""Learning passes in one XLA program. Dispatch costs 0.3 ms beside 8 ms for one SAC update (bench/learner)."""
+"""Learning passes in one XLA program, so that dispatch is paid once for all of them."""
 
 FUSED_INSERTS = 512
 """Transitions collected between two such programs, at most, so that acting does not lag far behind learning."""
