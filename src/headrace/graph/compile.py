@@ -52,6 +52,12 @@ def node_key(node: Node, ticket: Ticket) -> Array:
     return jax.random.fold_in(jax.random.wrap_key_data(ticket.bases[node.index]), ticket.number)
 
 
+def draws(node: Node, ticket: Ticket) -> np.random.Generator:
+    """The random numbers of a node on the host, where a store is sampled there."""
+    base = ticket.bases[node.index].view(np.uint64)[0]
+    return np.random.Generator(np.random.Philox(key=[base, int(ticket.number)]))
+
+
 def resolve(tree: Tree, values: Values) -> Tree:
     """A tree of references with their values."""
     return jax.tree.map(lambda ref: values[ref.node][ref.leaf] if isinstance(ref, Ref) else ref, tree)

@@ -19,7 +19,7 @@ from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
 from headrace.graph import Plan
-from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
+from headrace.graph.compile import Programs, Shelf, Ticket, bases, draws, make_cells
 from headrace.runtimes.base import Runtime
 from headrace.runtimes.collect import Collector, Rows
 from headrace.runtimes.pure import Pure
@@ -85,8 +85,7 @@ class Inline(Runtime):
 
     def _replayed(self, table: Table) -> None:
         progress = self.progress
-        drawn = self.bases[self.graph.source.index].view(np.uint64)[0]
-        rng = np.random.Generator(np.random.Philox(key=[drawn, progress.learned]))
+        rng = draws(self.graph.source, Ticket(self.bases, np.uint32(progress.learned)))
         batches = table.sample(rng, (self.repeat, self.rate.size), **self.draw)
         self._learn(self.learn_many, batches, self.repeat)
         progress.update_frames += self.repeat * self.rate.size

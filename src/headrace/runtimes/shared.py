@@ -21,6 +21,9 @@ from headrace.runtimes.pace import Pace
 EPISODES = 512
 """Finished episodes a sampler may be ahead of whoever reads them; older ones are forgotten."""
 
+EVALUATED = 10
+"""Episodes of one evaluation."""
+
 QUEUED = 2
 """Trajectories of one sampler between it and the learner."""
 
@@ -53,7 +56,7 @@ class Shared:
         """Where the arrays that samplers and the evaluator read stand among all of them."""
         self.weights = Latest(layout, [structs[i] for i in self.seen])
         self.state = Latest(layout, structs)
-        self.score = Latest(layout, [jax.ShapeDtypeStruct((2, plan_episodes(plan)), np.float64)])
+        self.score = Latest(layout, [jax.ShapeDtypeStruct((2, EVALUATED), np.float64)])
         share = jax.tree.map(lambda leaf: _share(leaf, self.replicas, graph.on_policy), graph.stored)
         self.table: Table | None = None
         self.queues: list[Queue] = []
@@ -114,11 +117,6 @@ class Shared:
         for episode in episodes:
             self.episodes[replica, self.finished[replica] % EPISODES] = episode
             self.finished[replica] += 1
-
-
-def plan_episodes(plan: Plan) -> int:
-    """Episodes of one evaluation."""
-    return 10
 
 
 def _share(leaf: Any, replicas: int, trajectory: bool) -> jax.ShapeDtypeStruct:

@@ -25,8 +25,8 @@ from headrace.config import from_json, load_object
 from headrace.core.algorithm import Algorithm
 from headrace.envs import make
 from headrace.errors import HeadraceError
-from headrace.graph import Plan, fuse, trace
-from headrace.graph.compile import Programs, Ticket, bases, make_cells
+from headrace.graph import Plan, trace
+from headrace.graph.compile import Programs, Ticket, bases, draws, make_cells
 from headrace.graph.plan import Cut, Fragment
 from headrace.machine import keep_compiled
 from headrace.runtimes.base import optimiser_steps
@@ -92,7 +92,7 @@ class Worker:
         probe = make(task.env, 1)
         graph = trace(self.algorithm, probe.spec.with_envs(self.algorithm.config.num_envs))
         fragments = tuple(Fragment(**f | {"nodes": tuple(f["nodes"])}) for f in task.fragments)
-        self.plan = fuse(Plan(graph, task.policy, fragments, tuple(Cut(**cut) for cut in task.cuts)))
+        self.plan = Plan(graph, task.policy, fragments, tuple(Cut(**cut) for cut in task.cuts))
         self.graph = graph
         cells = make_cells(self.algorithm, graph, task.seed)
         self.shared = Shared(Memory.attach(task.memory).layout(), self.plan, cells)
@@ -108,7 +108,7 @@ class Worker:
         roles[self.task.role]()
 
     def alive(self) -> bool:
-        """Whether there is still somebody to work for. Called in every wait, so it is also the sign of life."""
+        """Whether there is still somebody to work for."""
         return os.getppid() == self.task.parent and not self.shared.stopping
 
     def over(self) -> bool:
@@ -194,8 +194,7 @@ class Worker:
             ticket = Ticket(seeds, np.uint32(learned))
             if shared.table is not None:
                 source = graph.source
-                drawn = seeds[source.index].view(np.uint64)[0]
-                rng = np.random.Generator(np.random.Philox(key=[drawn, learned]))
+                rng = draws(source, ticket)
                 lead = (pace.repeat, source.option("size"))
                 batches = shared.table.sample(rng, lead, source.option("gamma"), source.option("steps"))
                 flat, metrics = learn_many(flat, batches, ticket)
