@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from headrace.graph import Graph, Plan
 from headrace.graph.compile import make_cells
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.policies import POLICIES
-from headrace.runtimes import RUNTIMES
+from headrace.runtimes import RUNTIMES, Options
 from headrace.services import checkpoint
 from headrace.services.display import Display
 from headrace.services.evaluate import Evaluator, Player, Score
 from headrace.services.goal import Goal
 from headrace.services.record import read_metrics
 from headrace.services.run import RunConfig, describe, new_directory
+from headrace.services.video import check_file
+from headrace.services.window import missing
 from headrace.session import Session, interruptible
 from headrace.types import MASK, Dict, EnvSpec, Tree, native, struct, tree_bytes
 from headrace.version import __version__
@@ -69,16 +72,31 @@ def trace(algorithm: str | type[Algorithm[Any]] | Algorithm[Any], env: Any) -> G
 def plan(
     algorithm: str | type[Algorithm[Any]] | Algorithm[Any],
     env: Any,
-    policy: str = "single",
+    policy: str | None = None,
     *,
     replicas: int | None = None,
+    staleness: int | None = None,
     machine: Machine | None = None,
 ) -> Plan:
-    """Distribute an algorithm over a machine: trace, cut, fuse, place, verify."""
+    """Distribute an algorithm over a machine: trace, cut, fuse, place, verify.
+
+    The policy is `desktop` unless given, and `single` for a JAX environment, whose whole loop is one program then.
+    """
+    graph = trace(algorithm, env)
+    policy = policy or default_policy(graph)
     if policy not in POLICIES:
         raise UsageError(f"there is no policy '{policy}'{nearest(policy, POLICIES)} (known: {', '.join(POLICIES)}).")
     machine = machine or Machine.detect()
-    return graphs.verify(graphs.fuse(POLICIES[policy](trace(algorithm, env), machine, replicas)), machine)
+    if staleness is not None and staleness < 0:
+        raise UsageError(f"--staleness must be at least 0, got {staleness}.")
+    made = POLICIES[policy](graph, machine, replicas)
+    made = made if staleness is None else graphs.loosen(made, staleness)
+    return graphs.verify(graphs.fuse(made), machine)
+
+
+def default_policy(graph: Graph) -> str:
+    """The policy of a run that asks for none."""
+    return "single" if graph.spec.pure else "desktop"
 
 
 class Run:
@@ -126,8 +144,14 @@ class Run:
         cells = make_cells(algorithm, graph, config.seed)
         arrays, static = eqx.partition(cells, eqx.is_array)
         folder = directory / "best" if best else checkpoint.newest(directory)
-        found, _ = checkpoint.load(folder, {"cells": arrays}, whole=False)
-        return Run(directory, algorithm, env, graph, eqx.combine(found["cells"], static), config.seed)
+        if best:
+            played = {bound.cell: arrays[bound.cell].module for bound in graph.play.reads}
+            found, _ = checkpoint.load(folder, {"actor": played}, whole=False)
+            for name, module in found["actor"].items():
+                arrays[name] = eqx.tree_at(lambda cell: cell.module, arrays[name], module)
+        else:
+            arrays = checkpoint.load(folder, {"cells": arrays}, whole=False)[0]["cells"]
+        return Run(directory, algorithm, env, graph, eqx.combine(arrays, static), config.seed)
 
 
 class Actor:
@@ -167,39 +191,42 @@ def train(
     policy: str | None = None,
     runtime: str | None = None,
     replicas: int | None = None,
+    staleness: int | None = None,
     steps: int | None = None,
     seconds: float | None = None,
     until: float | None = None,
     seed: int | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
-    debug: bool = False,
-    eval_every: int | None = None,
-    eval_episodes: int = 10,
     checkpoint_every: float = 300.0,
     progress: bool | None = None,
+    **options: Any,
 ) -> Run:
     """Train, and return the run.
 
         run = headrace.train(SAC(batch_size=512), "Pendulum-v1", seconds=60)
         run.evaluate().mean_reward
 
-    The policy is `single`, the runtime `inline` and the seed 0 unless given. `resume` goes on with a run, its
-    replay included, in its own directory and with what it was started with.
+    The policy is `desktop` unless given (`single` for JAX environments), the runtime `processes` where there is more
+    than one fragment (`inline` otherwise), and the seed 0. `resume` goes on with a run, its replay included, in its own
+    directory and with what it was started with. `options` are those of `headrace.runtimes.Options`: `debug`,
+    `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `restarts`, `deaths`, `hang_seconds`.
     """
     keep_compiled()
     goal = Goal.of(steps, seconds, until)
-    made, env, config, directory = _settle(algorithm, env, policy, runtime, replicas, seed, out, resume)
-    whole = plan(made, env, config.policy, replicas=config.replicas)
-    least = {"eval_episodes": eval_episodes, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
-    for name, value in least.items():
-        if value is not None and not value > 0:
-            raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {value}.")
+    wanted = _options(options, goal, checkpoint_every)
+    made, env, config, directory = _settle(
+        algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, wanted
+    )
+    whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
     # A cell with its optimiser's state and what an update computes on the way.
     require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
-    running = RUNTIMES[config.runtime](whole, made, env, config.seed, debug)
+    wanted = replace(wanted, videos=str(directory / "videos"))
+    running = RUNTIMES[config.runtime](whole, made, env, config.seed, wanted)
+    evaluator: Evaluator | None = None
     try:
-        evaluator = Evaluator(whole.graph, running.cells(), env, config.seed, eval_episodes)
+        if wanted.evaluate and not running.evaluates:
+            evaluator = Evaluator(whole.graph, running.cells(), env, config.seed, wanted.eval_episodes)
         elapsed, best, fresh = 0.0, None, False
         if resume is not None:
             template, _ = running.state()
@@ -214,7 +241,7 @@ def train(
         display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)
         try:
             with interruptible(session):
-                session.train(evaluator, eval_every, display)
+                session.train(evaluator, wanted.eval_every, display)
         except HeadraceError:
             if fresh and not (directory / "checkpoints").exists():
                 shutil.rmtree(directory)  # it never got anywhere: leave nothing half-written
@@ -222,12 +249,40 @@ def train(
         finally:
             display.close()
             session.recorder.close()
-            evaluator.close()
         run = Run(directory, made, env, whole.graph, jax.tree.map(_kept, running.cells()), config.seed)
     finally:
         running.close()
+        if evaluator is not None:
+            evaluator.close()
     run.interrupted, run.reached = session.interrupted, session.reached
     return run
+
+
+def _options(given: dict[str, Any], goal: Goal, checkpoint_every: float) -> Options:
+    """The options asked for, if they make sense."""
+    known = {field.name for field in fields(Options)}
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"train has no option '{name}'{nearest(name, known)} (options: {', '.join(sorted(known))})."
+            )
+    options = Options(**given)
+    above = {name: getattr(options, name) for name in ("eval_episodes", "eval_every", "record_every", "hang_seconds")}
+    for name, value in (above | {"checkpoint_every": checkpoint_every}).items():
+        if value is not None and not value > 0:
+            raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {value}.")
+    for name in ("restarts", "deaths"):
+        if getattr(options, name) < 0:
+            raise UsageError(f"--{name} must be at least 0, got {getattr(options, name)}.")
+    if goal.until is not None and not options.evaluate:
+        raise UsageError("--until stops at a return that the evaluator sees; leave --no-eval away.")
+    if options.view not in ("off", "ring", "window"):
+        raise UsageError(f"--view is off, ring or window, got '{options.view}'.")
+    if options.view == "window" and (why := missing()) is not None:
+        raise UsageError(f"--view window is not possible here: {why}")
+    if options.record_every is not None:
+        check_file(f"video.{options.record_format}")
+    return options
 
 
 def _settle(
@@ -236,9 +291,11 @@ def _settle(
     policy: str | None,
     runtime: str | None,
     replicas: int | None,
+    staleness: int | None,
     seed: int | None,
     out: Any,
     resume: Any,
+    options: Options,
 ) -> tuple[Algorithm[Any], Any, RunConfig, Path]:
     """What to run and where, for a new run or one that goes on."""
     if out is not None and not str(out):
@@ -255,7 +312,8 @@ def _settle(
                 f"run {directory} was trained by {config.algorithm} with other settings; "
                 "leave the algorithm out to go on with it."
             )
-        given = {"env": env and env_id(env), "policy": policy, "runtime": runtime, "replicas": replicas, "seed": seed}
+        given = {"env": env and env_id(env), "policy": policy, "runtime": runtime, "replicas": replicas}
+        given |= {"staleness": staleness, "seed": seed}
         for what, value in given.items():
             if value is not None and value != getattr(config, what):
                 raise CheckpointError(
@@ -264,14 +322,16 @@ def _settle(
         return made, config.env if env is None else env, config, directory
     if algorithm is None or env is None:
         raise UsageError("give an algorithm and an environment, such as: headrace train sac Pendulum-v1.")
-    policy, runtime, seed = policy or "single", runtime or "inline", seed or 0
+    made, seed = find_algorithm(algorithm), seed or 0
+    policy = policy or default_policy(trace(made, env))
+    apart = policy != "single" and not options.debug
+    runtime = runtime or ("processes" if apart else "inline")
     if runtime not in RUNTIMES:
         raise UsageError(f"there is no runtime '{runtime}'{nearest(runtime, RUNTIMES)} (known: {', '.join(RUNTIMES)}).")
     if not 0 <= seed < 2**63:
         raise UsageError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed}.")
-    made = find_algorithm(algorithm)
     name, settings = describe(made)
-    config = RunConfig(name, settings, env_id(env), policy, runtime, replicas, seed, __version__)
+    config = RunConfig(name, settings, env_id(env), policy, runtime, replicas, seed, __version__, staleness)
     return made, env, config, new_directory(out, made.name, env_id(env), seed)
 
 

@@ -25,13 +25,19 @@ class Machine:
     memory: int
     """Bytes of memory in all."""
     devices: tuple[str, ...]
-    """JAX devices, as `platform:index`."""
+    """JAX devices, as `platform:index`, the processor's after all others."""
+
+    @property
+    def host(self) -> str:
+        """The device that is the processor itself."""
+        return next((device for device in self.devices if device.startswith("cpu:")), self.devices[0])
 
     @staticmethod
     def detect() -> Machine:
         """This machine, as far as this process may use it."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        devices = tuple(f"{device.platform}:{device.id}" for device in jax.devices())
+        found = dict.fromkeys([*jax.devices(), *jax.devices("cpu")])
+        devices = tuple(f"{device.platform}:{device.id}" for device in found)
         return Machine(cores, min(psutil.virtual_memory().total, _limit()), devices)
 
 

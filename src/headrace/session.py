@@ -48,54 +48,59 @@ class Session:
     def elapsed(self) -> float:
         return self.before + time.monotonic() - self.began
 
-    def train(self, evaluator: Evaluator, eval_every: int | None, display: Display) -> None:
+    def train(self, evaluator: Evaluator | None, eval_every: int | None, display: Display) -> None:
+        """Run until the goal; `evaluator` is None where the runtime has its own, or none is wanted."""
         progress = self.runtime.progress
-        evaluating = 0.0
+        evaluating, first = 0.0, True
         evaluated_at, logged, saved = progress.env_steps, self.elapsed, self.elapsed
-        while not self.interrupted and not self.goal.spent(progress.env_steps, self.elapsed):
+        while not self.interrupted and not self.reached and not self.goal.spent(progress.env_steps, self.elapsed):
             self.runtime.advance()
             self.recorder.episodes(progress.episodes)
             progress.episodes = []
-            if (score := self.runtime.take_score()) is not None:
-                due = True
-                self._scored(score)
-            elif self.runtime.evaluates:
-                due = False
-            elif eval_every is not None:
-                due = progress.env_steps - evaluated_at >= eval_every
-            else:
-                due = progress.learned > 0 and evaluating <= EVAL_SHARE * (self.elapsed - self.before)
-            if due and score is None:
-                began, first = time.monotonic(), self.recorder.score is None
-                evaluated_at = progress.env_steps
-                self._evaluate(evaluator)
+            for notice in progress.notices:
+                display.say(notice)
+            progress.notices = []
+            score = self.runtime.take_score()
+            if evaluator is not None and self._due(eval_every, evaluated_at, evaluating):
+                began, evaluated_at = time.monotonic(), progress.env_steps
+                score = evaluator.score(self.runtime.cells())
                 # The first one compiles, which says nothing about the next.
                 evaluating += 0.0 if first else time.monotonic() - began
-            if due or self.elapsed - logged >= LOG_SECONDS:
+                first = False
+            if score is not None:
+                self._scored(score)
+            if score is not None or self.elapsed - logged >= LOG_SECONDS:
                 display.show(self._log(), self.recorder.best)
                 logged = self.elapsed
-            if self.reached:
-                break
             if self.elapsed - saved >= self.checkpoint_every:
                 self.save()
                 saved = self.elapsed
-        if not (self.reached or self.interrupted or self.runtime.evaluates) and evaluated_at != progress.env_steps:
-            self._evaluate(evaluator)
-        self._log()
+        if evaluator is not None and not (self.reached or self.interrupted) and evaluated_at != progress.env_steps:
+            self._scored(evaluator.score(self.runtime.cells()))
+        figures = self.runtime.figures()
+        self.runtime.stop()
+        self._log(figures)
         self.save()
 
-    def _evaluate(self, evaluator: Evaluator) -> None:
-        self._scored(evaluator.score(self.runtime.cells()))
+    def _due(self, eval_every: int | None, evaluated_at: int, evaluating: float) -> bool:
+        progress = self.runtime.progress
+        if eval_every is not None:
+            return progress.env_steps - evaluated_at >= eval_every
+        return progress.learned > 0 and evaluating <= EVAL_SHARE * (self.elapsed - self.before)
 
     def _scored(self, score: Score) -> None:
         if self.recorder.evaluated(score):
-            arrays = eqx.filter(self.runtime.cells(), eqx.is_array)
-            values = {"mean_reward": score.mean_reward, **self.runtime.progress.counters()}
-            self._store(self.directory / "best", {"cells": arrays}, values)
+            actor = score.actor
+            if actor is None:
+                actor = {name: eqx.filter(cell.module, eqx.is_array) for name, cell in self.runtime.cells().items()}
+            values = {"mean_reward": score.mean_reward, "version": score.version, **self.runtime.progress.counters()}
+            self._store(self.directory / "best", {"actor": actor}, values)
         self.reached = self.goal.reached(score.mean_reward)
 
-    def _log(self) -> dict[str, Any]:
-        return self.recorder.write(self.runtime.progress, self.elapsed, self.runtime.updates())
+    def _log(self, figures: dict[str, float] | None = None) -> dict[str, Any]:
+        runtime = self.runtime
+        figures = runtime.figures() if figures is None else figures
+        return self.recorder.write(runtime.progress, self.elapsed, runtime.updates(), figures)
 
     def save(self) -> None:
         """Write a checkpoint; a disk that is full costs the checkpoint, not the run."""

@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from headrace.channels.latest import Latest
-from headrace.channels.limiter import Limiter, Rate
 from headrace.channels.lockstep import Client, Lockstep
 from headrace.channels.memory import Memory, measure
 from headrace.channels.queue import Queue
@@ -182,29 +181,6 @@ def fill_table(memory, writer, generation, half_at=None):
             hang(flags)
         table.insert(rows, writer)
     return int(table.written[writer])
-
-
-# limiter
-
-
-def limited(layout, after, numerator, denominator, size, passes, slack=None):
-    flags, table = table_of(layout, steps=1000)
-    return flags, table, Limiter(layout, Rate(after, Fraction(numerator, denominator), size), table, passes, slack)
-
-
-def insert_limited(memory, writer, steps, pause, rate):
-    """Insert `steps` steps at the limiter's pace; the furthest that all writers were seen ahead."""
-    _, table, limiter = limited(memory.layout(), **rate)
-    per_insert, furthest = limiter.rate.per_insert, 0
-    rows = checked_rows(writer, 0, 0)
-    for _ in range(steps):
-        limiter.insert(TIMEOUT, parent_lives)
-        table.insert(rows, writer)
-        inserted = table.inserted  # read first: what is replayed only grows meanwhile
-        furthest = max(furthest, float(inserted - limiter.rate.after - limiter.replayed / per_insert))
-        if pause:
-            time.sleep(random.random() * pause)
-    return furthest
 
 
 # lockstep

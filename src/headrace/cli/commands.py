@@ -15,12 +15,13 @@ from rich.table import Table
 from headrace import api
 from headrace.algorithms import ALGORITHMS
 from headrace.cli.doctor import doctor
-from headrace.cli.video import check_file, record
+from headrace.cli.video import record
 from headrace.config import field_docs, override, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.errors import ConfigError, HeadraceError
 from headrace.graph.render import render
 from headrace.policies import POLICIES
+from headrace.services.video import check_file
 
 INTERRUPTED = 130
 
@@ -63,6 +64,7 @@ def train(options: argparse.Namespace) -> int:
         policy=options.policy,
         runtime=options.runtime,
         replicas=options.replicas,
+        staleness=options.staleness,
         steps=options.steps,
         seconds=options.seconds,
         until=options.until,
@@ -72,6 +74,13 @@ def train(options: argparse.Namespace) -> int:
         debug=options.debug,
         eval_every=options.eval_every,
         eval_episodes=options.eval_episodes,
+        evaluate=not options.no_eval,
+        view=options.view,
+        record_every=options.record_every,
+        record_format=options.record_format,
+        restarts=options.restarts,
+        deaths=options.deaths,
+        hang_seconds=options.hang_seconds,
         checkpoint_every=options.checkpoint_every,
         progress=False if options.quiet else None,
     )
@@ -109,7 +118,13 @@ def graph(options: argparse.Namespace) -> int:
     """`headrace graph`"""
     print(
         render(
-            api.plan(configured(options), options.env, options.policy or "single", replicas=options.replicas),
+            api.plan(
+                configured(options),
+                options.env,
+                options.policy,
+                replicas=options.replicas,
+                staleness=options.staleness,
+            ),
             options.format,
         )
     )

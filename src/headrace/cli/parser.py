@@ -63,9 +63,12 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
     parser.add_argument("algorithm", metavar="ALGO", nargs=many, help="dqn, ppo, sac, td3, or module:Class")
     parser.add_argument("env", metavar="ENV", nargs=many, help="an environment id, such as Pendulum-v1")
     parser.add_argument(
-        "--policy", metavar="P", help="distribution policy; `headrace policies` lists them (default: single)"
+        "--policy",
+        metavar="P",
+        help="distribution policy; `headrace policies` lists them (default: desktop, or single for JAX environments)",
     )
     parser.add_argument("--replicas", type=int, metavar="N", help="replicas of the collecting fragment")
+    parser.add_argument("--staleness", type=int, metavar="N", help="versions behind that cells may be read")
     parser.add_argument(
         "--set",
         dest="settings",
@@ -79,7 +82,11 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
 
 def _train(parser: argparse.ArgumentParser) -> None:
     _what(parser, optional=True)
-    parser.add_argument("--runtime", metavar="R", help="what runs the plan: inline or processes (default: inline)")
+    parser.add_argument(
+        "--runtime",
+        metavar="R",
+        help="what runs the plan: inline or processes (default: inline for one fragment, else processes)",
+    )
     parser.add_argument(
         "--steps", type=_whole, metavar="N", help="stop after N environment steps (1e6 if nothing is given)"
     )
@@ -92,6 +99,28 @@ def _train(parser: argparse.ArgumentParser) -> None:
         "--eval-every", type=_whole, metavar="N", help="steps between evaluations (default: 5 %% of the time)"
     )
     parser.add_argument("--eval-episodes", type=int, default=10, metavar="N", help="episodes of each (default: 10)")
+    parser.add_argument("--no-eval", action="store_true", help="no evaluator")
+    parser.add_argument(
+        "--view",
+        default="off",
+        choices=("off", "ring", "window"),
+        help="draw the current actor, in a process of its own: for a page, or in a window (default: off)",
+    )
+    parser.add_argument("--record-every", type=float, metavar="S", help="a video into RUN/videos every S seconds")
+    parser.add_argument("--record-format", default="mp4", choices=("mp4", "gif"), help="of these videos (default: mp4)")
+    parser.add_argument(
+        "--restarts",
+        type=int,
+        default=2,
+        metavar="N",
+        help="times a minute that a process whose environment failed or hung is started anew (default: 2)",
+    )
+    parser.add_argument(
+        "--deaths", type=int, default=20, metavar="N", help="times a minute that killed processes are (default: 20)"
+    )
+    parser.add_argument(
+        "--hang-seconds", type=float, default=10.0, metavar="S", help="silence that counts as hanging (default: 10)"
+    )
     parser.add_argument("--checkpoint-every", type=float, default=300.0, metavar="S", help="seconds (default: 300)")
     parser.add_argument("--debug", action="store_true", help="compile nothing: print and breakpoint() work in stages")
     parser.add_argument("--quiet", action="store_true", help="no progress display")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.cells import Cell
-from headrace.graph import Graph, Node
+from headrace.graph import Fragment, Graph, Node
 from headrace.graph.ir import Ref
 from headrace.types import Array, Tree
 
@@ -58,6 +58,24 @@ def draws(node: Node, ticket: Ticket) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[base, int(ticket.number)]))
 
 
+def stages(graph: Graph, fragment: Fragment) -> list[Node]:
+    """The learning stages of a fragment, in the loop's order."""
+    return [node for node in graph.where(domain="learn", kind="stage") if node.id in fragment.nodes]
+
+
+def share_of(graph: Graph, replicas: int) -> Tree:
+    """What one of so many replicas hands to the store: environments are the first axis of a step, the second of a
+    trajectory."""
+    axis = 1 if graph.on_policy else 0
+
+    def share(leaf: Any) -> jax.ShapeDtypeStruct:
+        shape = list(leaf.shape)
+        shape[axis] //= replicas
+        return jax.ShapeDtypeStruct(tuple(shape), leaf.dtype)
+
+    return jax.tree.map(share, graph.stored)
+
+
 def resolve(tree: Tree, values: Values) -> Tree:
     """A tree of references with their values."""
     return jax.tree.map(lambda ref: values[ref.node][ref.leaf] if isinstance(ref, Ref) else ref, tree)
@@ -86,6 +104,8 @@ class Shelf:
         places = jax.tree.unflatten(self.tree, range(len(leaves)))
         self.modules = {name: tuple(jax.tree.leaves(cell.module)) for name, cell in places.items()}
         """Where the arrays that readers of a cell see stand in the list."""
+        self.places = {name: tuple(jax.tree.leaves(cell)) for name, cell in places.items()}
+        """Where all arrays of a cell stand, those of its optimiser among them."""
 
     def flat(self, cells: Mapping[str, Cell]) -> list[Array]:
         """The arrays of cells such as these."""

@@ -36,6 +36,8 @@ class Fragment:
     replicas: int = 1
     place: str = "local"
     device: str = "cpu:0"
+    cores: tuple[int, ...] = ()
+    """Which of the machine's cores its processes run on, by their order; none means all."""
     repeat: int = 1
     """Learning passes fused into one program."""
 
@@ -70,6 +72,12 @@ class Plan:
     def learner(self) -> Fragment:
         """The fragment that takes from the store."""
         return self.fragment_of[self.graph.source.id]
+
+    @property
+    def learners(self) -> tuple[Fragment, ...]:
+        """The fragments that learn, in the order in which the loop calls them."""
+        writing = [node for node in self.graph.where(domain="learn") if node.writes]
+        return tuple(dict.fromkeys(self.fragment_of[node.id] for node in writing))
 
     @property
     def collector(self) -> Fragment:
@@ -129,11 +137,23 @@ def cut(graph: Graph, policy: str, fragments: tuple[Fragment, ...], staleness: i
     """
     home = {node: fragment.id for fragment in fragments for node in fragment.nodes}
     cuts = tuple(
-        Cut(edge.source, edge.target, edge.what, CHANNELS[edge.kind], staleness if edge.kind == "cell" else 0)
+        Cut(edge.source, edge.target, edge.what, _channel(graph, edge), staleness if edge.kind == "cell" else 0)
         for edge in graph.edges
         if home.get(edge.source) != home.get(edge.target) and edge.kind in CHANNELS
     )
     return Plan(graph, policy, fragments, cuts)
+
+
+def _channel(graph: Graph, edge: Edge) -> Channel:
+    """What fits an edge. A replayed batch need not cross: whoever learns from it draws its own from the table."""
+    drawn = edge.source == graph.source.id and not graph.on_policy
+    return "table" if drawn else CHANNELS[edge.kind]
+
+
+def loosen(plan: Plan, staleness: int) -> Plan:
+    """The plan with another bound wherever a cell may be read stale at all."""
+    cuts = tuple(dataclasses.replace(cut, staleness=staleness) if cut.channel == "latest" else cut for cut in plan.cuts)
+    return dataclasses.replace(plan, cuts=cuts)
 
 
 def fuse(plan: Plan) -> Plan:

@@ -3,11 +3,41 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.cells import Cell, Learned
 from headrace.services.evaluate import Score
 from headrace.services.progress import Progress
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may ask for besides the plan."""
+
+    debug: bool = False
+    """Compile nothing, so that print and breakpoints work in stages."""
+    evaluate: bool = True
+    eval_episodes: int = 10
+    eval_every: int | None = None
+    """Environment steps between two evaluations; None means a share of the time."""
+    view: str = "off"
+    """off, ring (pictures that a page can read) or window."""
+    record_every: float | None = None
+    """Seconds between two videos."""
+    record_format: str = "mp4"
+    videos: str = ""
+    """The folder for them."""
+    restarts: int = 2
+    """How often in a minute a process that failed by an exception of its own, or hung, is started anew."""
+    deaths: int = 20
+    """How often in a minute processes killed by a signal are started anew."""
+    hang_seconds: float = 10.0
+    """Silence after which a process is taken for hung."""
+
+
+PLAIN = Options()
+"""Nothing asked for."""
 
 
 class Runtime(ABC):
@@ -41,9 +71,16 @@ class Runtime(ABC):
         """An evaluation that the runtime itself made since it was last asked."""
         return None
 
+    def figures(self) -> dict[str, float]:
+        """How the system itself does: numbers for the metrics, by name."""
+        return {}
+
+    def stop(self, at_once: bool = False) -> None:  # noqa: B027 - what runs in this process stops by itself
+        """Let nothing run any more; what was learned can still be read."""
+
     @abstractmethod
     def close(self) -> None:
-        """Let go of environments."""
+        """Let go of environments and memory."""
 
 
 def optimiser_steps(cells: dict[str, Cell]) -> int:

@@ -23,9 +23,18 @@ class Collector:
     """One replica of the collecting domain."""
 
     def __init__(
-        self, graph: Graph, programs: Programs, env: HostEnv, seed: int, replica: int, jit: Callable[..., Any]
+        self,
+        graph: Graph,
+        programs: Programs,
+        env: HostEnv,
+        seed: int,
+        replica: int,
+        jit: Callable[..., Any],
+        stepping: Callable[[], None] | None = None,
     ):
+        """`stepping` is called before every step of the environments."""
         self.env = env
+        self.stepping = stepping
         self.seeds = bases(graph, seed, replica)
         self.bases = jnp.asarray(self.seeds)  # on the device, not sent there at every step
         self.step_node = graph.only("env.step")
@@ -67,6 +76,8 @@ class Collector:
         observed = self.observed
         chosen = self.act(acting, {"env.observe": observed}, Ticket(self.bases, np.uint32(number)))
         action, *extra = [np.asarray(leaf) for leaf in chosen]
+        if self.stepping is not None:
+            self.stepping()
         step = self.env.step(action)
         led_to = _leaves(step.next_obs)
         self.observed = led_to if step.obs is step.next_obs else _leaves(step.obs)

@@ -13,25 +13,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.channels.limiter import Rate
+from headrace.channels.rate import Rate
 from headrace.channels.table import Table
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
 from headrace.graph import Plan
-from headrace.graph.compile import Programs, Shelf, Ticket, bases, draws, make_cells
-from headrace.runtimes.base import Runtime
+from headrace.graph.compile import Programs, Shelf, Ticket, bases, draws, make_cells, share_of, stages
+from headrace.runtimes.base import PLAIN, Options, Runtime
 from headrace.runtimes.collect import Collector, Rows
 from headrace.runtimes.pure import Pure
 from headrace.services.progress import Progress
 
 
-def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, debug: bool = False) -> Runtime:
-    """A runtime in this process. With `debug` nothing is compiled: print and breakpoints work in stages."""
+def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options = PLAIN) -> Runtime:
+    """A runtime in this process. To debug, nothing is compiled: print and breakpoints work in stages."""
     spec = plan.graph.spec
-    if spec.pure and len(plan.fragments) == 1 and not debug:
+    if spec.pure and len(plan.fragments) == 1 and not options.debug:
         return Pure(plan, algorithm, make(env, spec.num_envs), seed)  # type: ignore[arg-type]
-    return Inline(plan, algorithm, env, seed, debug)
+    return Inline(plan, algorithm, env, seed, options.debug)
 
 
 class Inline(Runtime):
@@ -53,15 +53,15 @@ class Inline(Runtime):
         programs = Programs(graph, self.shelf)
         envs = [hosted(make(env, graph.spec.num_envs // replicas)) for _ in range(replicas)]
         self.collectors = [Collector(graph, programs, env, seed, i, jit) for i, env in enumerate(envs)]
-        learn = programs.learner(graph.where(domain="learn", kind="stage"))
-        self.learn_many = jit(programs.repeated(learn, graph.source), donate_argnums=0)
-        self.learn_once = jit(learn, donate_argnums=0)
+        learns = [programs.learner(stages(graph, fragment)) for fragment in plan.learners]
+        self.learn_many = [jit(programs.repeated(learn, graph.source), donate_argnums=0) for learn in learns]
+        self.learn_once = [jit(learn, donate_argnums=0) for learn in learns]
 
     def _store(self, plan: Plan, replicas: int) -> Table | None:
         if plan.graph.on_policy:
             return None
         sink, source = plan.graph.sink, plan.graph.source
-        step = jax.tree.map(lambda leaf: _share(leaf, replicas), plan.graph.stored)
+        step = share_of(plan.graph, replicas)
         self.rate = Rate.of(source)
         self.draw = {"gamma": source.option("gamma"), "steps": source.option("steps")}
         return Table(step, replicas, sink.option("capacity"))
@@ -105,10 +105,13 @@ class Inline(Runtime):
         self.progress.passes += 1
         self.progress.env_steps += self.collected
 
-    def _learn(self, learn: Callable[..., Any], data: Any, passes: int) -> None:
-        self.flat, metrics = learn(self.flat, data, Ticket(self.bases, np.uint32(self.progress.learned)))
+    def _learn(self, learns: list[Callable[..., Any]], data: Any, passes: int) -> None:
+        """One program of every learning fragment, in the loop's order."""
+        ticket = Ticket(self.bases, np.uint32(self.progress.learned))
+        for learn in learns:
+            self.flat, metrics = learn(self.flat, data, ticket)
+            self.progress.metrics = self.progress.metrics | metrics
         self.progress.learned += passes
-        self.progress.metrics = metrics
 
     def cells(self) -> dict[str, Cell]:
         return self.shelf.cells(self.flat)
@@ -135,7 +138,3 @@ class Inline(Runtime):
 def hosted(env: HostEnv | JaxEnv) -> HostEnv:
     """An environment as the host steps it."""
     return HostedJaxEnv(env) if isinstance(env, JaxEnv) else env
-
-
-def _share(leaf: Any, replicas: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((leaf.shape[0] // replicas, *leaf.shape[1:]), leaf.dtype)

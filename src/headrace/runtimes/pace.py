@@ -1,14 +1,18 @@
-"""Who may go on: how far collecting and learning may run ahead of each other.
+"""The limiter: how far collecting and learning may run ahead of each other.
 
 The inline runtime does everything in one order. Processes keep to the same order when staleness is 0, and may leave it
-by `staleness` programs of fused learning passes otherwise. Everything follows from counters, in whole numbers.
+by `staleness` programs of fused learning passes otherwise. Everything follows from counters, in whole numbers, so the
+rate cannot drift: at every moment collecting and learning are within that many programs of each other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headrace.channels.limiter import Rate
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.channels.rate import Rate
 from headrace.graph import Plan
 
 
@@ -22,15 +26,25 @@ class Pace:
     collected: int
     """Transitions of one collecting pass, over all replicas."""
     staleness: int
+    """Programs that collecting may be ahead of what was learned before it in the loop's order."""
+    apart: int = 0
+    """Programs that two learners may be ahead of each other."""
 
     @staticmethod
     def of(plan: Plan) -> Pace:
         """The pace of a plan."""
         graph = plan.graph
-        stale = [cut.staleness for cut in plan.cuts if graph.by_id[cut.target].domain == "collect"]
+        acting = [cut.staleness for cut in plan.cuts if graph.by_id[cut.target].domain == "collect"]
+        learning = [
+            cut.staleness for cut in plan.cuts if cut.channel == "latest" and graph.by_id[cut.target].domain == "learn"
+        ]
         rate = None if graph.on_policy else Rate.of(graph.source)
         collected = graph.spec.num_envs * graph.only("env.step").times
-        return Pace(rate, plan.learner.repeat, collected, max(stale, default=0))
+        return Pace(rate, plan.learner.repeat, collected, max(acting, default=0), min(learning, default=0))
+
+    def fused(self, repeat: int) -> Pace:
+        """The same with another number of passes in one program."""
+        return replace(self, repeat=repeat)
 
     def learned_before(self, number: int) -> int:
         """Learning passes that come before collecting pass `number`."""
@@ -39,9 +53,17 @@ class Pace:
         return self.rate.due(number * self.collected, 0) // self.repeat * self.repeat
 
     def may_collect(self, number: int, learned: int) -> bool:
-        """Whether collecting pass `number` may begin."""
+        """Whether collecting pass `number` may begin when every learner has run `learned` passes."""
         return learned >= self.learned_before(number) - self.staleness * self.repeat
 
-    def may_learn(self, passes: int, learned: int) -> bool:
-        """Whether the next program of learning passes may run when every replica has collected `passes`."""
-        return self.learned_before(passes) >= learned + self.repeat
+    def may_learn(self, passes: int, learned: NDArray[np.int64], who: int = 0) -> bool:
+        """Whether learner `who` may run its next program when every replica has collected `passes`."""
+        mine = int(learned[who])
+        if self.learned_before(passes) < mine + self.repeat:
+            return False
+        # One that comes earlier in the loop has run this program already; one that comes later, the one before.
+        return all(
+            theirs >= mine + (self.repeat if i < who else 0) - self.apart * self.repeat
+            for i, theirs in enumerate(learned)
+            if i != who
+        )

@@ -1,19 +1,15 @@
-"""The processes runtime: one process for each fragment replica, and one for the evaluator.
+"""The processes runtime: one process for each fragment replica, and one each for the evaluator and the viewer.
 
-The parent allocates one shared block, starts the processes, replaces those that die, and reads how far they are.
+The parent allocates one shared block, starts the processes, has those replaced that die, and reads how far they are.
 Data crosses in shared memory alone.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import tempfile
 import time
-from collections import deque
 from dataclasses import asdict
-from typing import IO, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,91 +20,59 @@ from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import Episode, env_id
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import PlanError, UsageError
 from headrace.graph import Plan
 from headrace.graph.compile import make_cells
-from headrace.runtimes.base import Runtime
-from headrace.runtimes.shared import EPISODES, Shared
-from headrace.runtimes.worker import TASK, Task
+from headrace.runtimes.base import PLAIN, Options, Runtime
+from headrace.runtimes.boot import present_cores
+from headrace.runtimes.shared import EPISODES, Role, Shared
+from headrace.runtimes.supervisor import Process, Supervisor
+from headrace.runtimes.worker import Task
 from headrace.services.evaluate import Score
 from headrace.services.progress import Progress
 
-BOOT = """
-import ctypes, os, signal, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the parent, whatever it died of
-from headrace.runtimes.worker import main
-sys.exit(main())
-"""
-"""What a process runs first: before JAX is imported, which takes seconds in which the parent may die."""
-
 POLL = 0.05
 """Seconds between two looks at the processes."""
-
-GRACE = 4.0
-"""Seconds that processes have to end by themselves."""
-
-DEATHS, WITHIN = 20, 60.0
-"""Deaths of processes, within so many seconds, after which a run is given up."""
-
-
-class FragmentError(HeadraceError):
-    """A process that cannot do its work."""
-
-
-class Process:
-    """One worker, started anew when it dies."""
-
-    def __init__(self, name: str, task: Task, fds: tuple[int, ...]):
-        self.name = name
-        self.task = task
-        self.fds = fds
-        self.said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self.start()
-
-    def start(self) -> None:
-        words = [sys.executable, "-c", BOOT]
-        self.said.seek(0)
-        self.said.truncate()
-        environment = os.environ | {TASK: self.task.to_json(), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        self.handle = subprocess.Popen(words, env=environment, pass_fds=self.fds, stdout=self.said, stderr=self.said)
-
-    def last_words(self) -> str:
-        """What it printed."""
-        self.said.seek(0)
-        return self.said.read().decode(errors="replace").strip()
 
 
 class Processes(Runtime):
     """Runs a plan in processes of its own."""
 
-    evaluates = True
-
-    def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, debug: bool = False):
-        if debug:
-            raise UsageError("--debug needs the inline runtime, where print and breakpoint() reach you.")
-        if len(plan.fragments) == 1:
-            raise UsageError(
-                f"policy '{plan.policy}' has one fragment, so there is nothing to run in processes of its own; "
-                "use the inline runtime or another policy."
-            )
+    def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options = PLAIN):
+        _check(plan, options)
         self.plan = plan
         self.algorithm = algorithm
         self.env = env
         self.seed = seed
+        self.options = options
+        self.evaluates = options.evaluate
         self.progress = Progress()
         self.start = make_cells(algorithm, plan.graph, seed)
-        size = measure(lambda layout: Shared(layout, plan, self.start))
-        self.memory = Memory.create(size, "the replay store and the weights", "set replay_capacity lower")
-        self.shared = Shared(self.memory.layout(), plan, self.start)
-        self.processes: list[Process] = []
-        self.deaths: deque[float] = deque()
+
+        def share(layout: Any) -> Shared:
+            return Shared(layout, plan, self.start, options.eval_episodes)
+
+        self.memory = Memory.create(
+            measure(share), "the replay store and the weights", "set replay_capacity lower, for instance to a tenth"
+        )
+        self.shared = share(self.memory.layout())
+        self.supervisor = Supervisor(options, self._silent_for, self._doing)
         self.read = np.zeros(self.shared.replicas, np.int64)
         self.scored = 0
+        self.before = self._counts()
+
+    @property
+    def processes(self) -> list[Process]:
+        """Those that run."""
+        return self.supervisor.processes
 
     def _launch(self) -> None:
-        """Start every process."""
-        roles = [("sampler", i) for i in range(self.shared.replicas)] + [("learner", 0), ("evaluator", 0)]
+        """Start every process; the learners first, they take longest to get going."""
+        shared, options = self.shared, self.options
+        roles: list[tuple[Role, int]] = [("learner", i) for i in range(len(shared.learners))]
+        roles += [("sampler", i) for i in range(shared.replicas)]
+        roles += [("evaluator", 0)] if options.evaluate else []
+        roles += [("viewer", 0)] if options.view != "off" or options.record_every is not None else []
         for role, replica in roles:
             task = Task(
                 role=role,
@@ -121,44 +85,50 @@ class Processes(Runtime):
                 fragments=[asdict(fragment) for fragment in self.plan.fragments],
                 cuts=[asdict(cut) for cut in self.plan.cuts],
                 memory=dict(self.memory.description),
+                options=asdict(options),
                 parent=os.getpid(),
             )
-            self.processes.append(Process(f"{role} {replica}", task, self.memory.fds))
+            cores, threads = self._cores(role, replica)
+            self.processes.append(Process(task, cores, threads, self.memory.fds))
+
+    def _cores(self, role: Role, replica: int) -> tuple[list[int], int]:
+        """The cores a process runs on, and its threads."""
+        present = present_cores()
+        fragment = self.shared.learners[replica] if role == "learner" else self.plan.collector
+        wanted = [present[i] for i in fragment.cores if i < len(present)] or present
+        if role == "learner":
+            return wanted, len(wanted)
+        if role == "sampler":
+            return wanted[replica :: fragment.replicas] or [wanted[replica % len(wanted)]], 1
+        return wanted, 1
 
     def advance(self) -> None:
         if not self.processes:
             self._launch()
         time.sleep(POLL)
-        self._supervise()
         self._look()
 
-    def _supervise(self) -> None:
-        """Replace what died; give up when too much does, or when it is the user's mistake."""
-        for process in self.processes:
-            code = process.handle.poll()
-            if code is None:
-                continue
-            if code >= 0:
-                words = process.last_words()
-                raise FragmentError(
-                    f"the {process.name} failed: {words.splitlines()[-1] if words else f'exit code {code}'}"
-                )
-            now = time.monotonic()
-            self.deaths.append(now)
-            while self.deaths and now - self.deaths[0] > WITHIN:
-                self.deaths.popleft()
-            if len(self.deaths) > DEATHS:
-                raise FragmentError(
-                    f"processes died {len(self.deaths)} times in a minute, the last the {process.name}."
-                )
-            process.start()
+    def _silent_for(self, process: Process) -> float:
+        beat = int(self.shared.beats[self.shared.member(process.task.role, process.task.replica)])
+        return (time.monotonic_ns() - beat) / 1e9 if beat > process.started * 1e9 else 0.0
+
+    def _doing(self, process: Process) -> str:
+        """What a silent process was doing."""
+        if process.task.role != "sampler":
+            return f"{process.name} hangs"
+        step = int(self.shared.steps[process.task.replica])
+        return f"'{process.task.env}' does not come back from step {step} in {process.name}"
 
     def _look(self) -> None:
-        """Take over what the processes have done since."""
+        """Take over what the processes have done since, and see to those that are in trouble."""
+        self.supervisor.look()
         shared, progress = self.shared, self.progress
-        progress.passes = int(shared.passes.min())
-        progress.env_steps = int(shared.passes.sum()) * shared.pace.collected // shared.replicas
-        progress.learned = shared.learned
+        progress.notices += self.supervisor.notices
+        self.supervisor.notices.clear()
+        passes = shared.passes
+        progress.passes = int(passes.min())
+        progress.env_steps = int(passes.sum()) * shared.pace.collected // shared.replicas
+        progress.learned = int(shared.learned.min())
         source = self.plan.graph.source
         each = source.option("epochs") * shared.pace.collected if self.plan.graph.on_policy else source.option("size")
         progress.update_frames = progress.learned * each
@@ -171,63 +141,125 @@ class Processes(Runtime):
                 progress.episodes.append(Episode(float(reward), int(length)))
             self.read[replica] = newest
 
+    def _counts(self) -> dict[str, Any]:
+        return {
+            "time": time.monotonic_ns(),
+            "waited": self.shared.waited.copy(),
+            "lags": self.shared.lags[:, :2].sum(axis=0),
+            "steps": self.progress.env_steps,
+            "frames": self.progress.update_frames,
+        }
+
+    def figures(self) -> dict[str, float]:
+        """Lag, rate and busy shares since this was last asked."""
+        before, now = self.before, self._counts()
+        self.before = now
+        lag, passes = now["lags"] - before["lags"]
+        figures: dict[str, float] = {}
+        if passes > 0:
+            figures["lag/actor_versions"] = float(lag / passes)
+            figures["lag/actor_versions_max"] = float(self.shared.lags[:, 2].max())
+            self.shared.lags[:, 2] = 0
+        if now["steps"] > before["steps"]:
+            figures["rate/per_insert"] = (now["frames"] - before["frames"]) / (now["steps"] - before["steps"])
+        share = 1 - (now["waited"] - before["waited"]) / max(1, now["time"] - before["time"])
+        for process in self.processes:
+            who = self.shared.member(process.task.role, process.task.replica)
+            if self.shared.beats[who]:
+                figures[f"busy/{process.name.replace(' ', '_')}"] = float(np.clip(share[who], 0, 1))
+        return figures
+
     def take_score(self) -> Score | None:
         """The evaluator's newest result, once."""
         newer = self.shared.score.read(newer_than=self.scored)
         if newer is None:
             return None
-        self.scored, (table,) = newer
-        return Score(tuple(table[0].tolist()), tuple(int(n) for n in table[1]))
+        self.scored, (table, (version, steps), *arrays) = newer
+        actor: dict[str, Any] = {}
+        for bound in self.plan.graph.play.reads:
+            like = self.plan.graph.cells[bound.cell]
+            count = len(jax.tree.leaves(like))
+            actor[bound.cell] = jax.tree.unflatten(jax.tree.structure(like), arrays[:count])
+            arrays = arrays[count:]
+        lengths = tuple(int(n) for n in table[1])
+        return Score(tuple(table[0].tolist()), lengths, int(version), int(steps), actor)
+
+    def frame(self) -> tuple[np.ndarray[Any, Any], dict[str, float]] | None:
+        """The viewer's newest picture and what it shows; None before the first."""
+        newest = self.shared.frame.read()
+        if newest is None:
+            return None
+        image, (height, width, episode, step, reward) = newest[1]
+        return image[: int(height), : int(width)], {"episode": episode, "step": step, "reward": reward}
 
     def updates(self) -> int:
-        return self.shared.updates
+        return int(self.shared.updates.max())
 
     def cells(self) -> dict[str, Cell]:
         self._stand_still()
         try:
-            held = self.shared.state.read()
-            return self.start if held is None else self.shared.shelf.cells([jnp.array(leaf) for leaf in held[1]])
+            flat = self.shared.load(self.shared.shelf.flat(self.start))
+            return self.shared.shelf.cells([jnp.array(leaf) for leaf in flat])
         finally:
             self.shared.pause(False)
 
     def _stand_still(self) -> None:
-        """Have samplers and learner stand still, the learner's state published."""
-        self.shared.pause(True)
-        while self.processes and (self.shared.paused != self.shared.pauses).any():
-            time.sleep(0.002)
-            self._supervise()
-        self._look()
+        """Have samplers and learners stand still, the learners' state published."""
+        if self.processes:
+            self.shared.pause(True)
+            while (self.shared.paused != self.shared.pauses).any():
+                time.sleep(0.002)
+                self._look()
+            self._look()
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         self._stand_still()
         try:
-            held = self.shared.state.read()
-            flat = self.shared.shelf.flat(self.start) if held is None else list(held[1])
+            flat = self.shared.load(self.shared.shelf.flat(self.start))
             arrays: dict[str, Any] = {"cells": self.shared.shelf.arrays(flat)}
             if self.shared.table is not None:
                 contents = self.shared.table.contents()
-                arrays["replay"] = contents | {"rows": [rows.copy() for rows in contents["rows"]]}
+                if self.processes:  # they go on writing
+                    contents |= {"rows": [rows.copy() for rows in contents["rows"]]}
+                arrays["replay"] = contents
             return arrays, self.progress.counters()
         finally:
             self.shared.pause(False)
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.progress = Progress(**values)
-        self.shared.state.publish([np.asarray(leaf) for leaf in jax.tree.leaves(arrays["cells"])])
-        self.shared.learned = self.progress.learned
-        self.shared.passes[:] = self.progress.passes
+        self.shared.save(jax.tree.leaves(arrays["cells"]))
+        self.shared.learned[:] = self.progress.learned
+        for queue in self.shared.queues:
+            queue.restart(self.progress.learned)  # what was collected and not learned from is not in a checkpoint
         if self.shared.table is not None:
             self.shared.table.fill(arrays["replay"])
+        self.before = self._counts()
+
+    def stop(self, at_once: bool = False) -> None:
+        self.shared.stop()
+        running = bool(self.processes)
+        self.supervisor.stop(at_once)
+        if running and not at_once:
+            self._look()
 
     def close(self) -> None:
-        """End every process: by a word, then by force."""
-        self.shared.stop()
-        until = time.monotonic() + GRACE
-        for process in self.processes:
-            try:
-                process.handle.wait(max(0.05, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.handle.kill()
-                process.handle.wait()
-            process.said.close()
+        self.stop(at_once=True)
         self.memory.close()
+
+
+def _check(plan: Plan, options: Options) -> None:
+    """Refuse what cannot run in processes."""
+    if options.debug:
+        raise UsageError("--debug needs the inline runtime, where print and breakpoint() reach you.")
+    if len(plan.fragments) == 1:
+        raise UsageError(
+            f"policy '{plan.policy}' has one fragment, so there is nothing to run in processes of its own; "
+            "use the inline runtime or another policy."
+        )
+    for cut in plan.cuts:
+        if cut.channel in ("lockstep", "reduce"):
+            raise PlanError(
+                f"policy '{plan.policy}' sends '{cut.what}' from {cut.source} to {cut.target} by {cut.channel}, which "
+                "the processes runtime does not carry yet; use the inline runtime."
+            )

@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.channels import device_table
 from headrace.channels.device_table import DeviceTable
-from headrace.channels.limiter import Rate
+from headrace.channels.rate import Rate
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import Episode, Finished, JaxEnv

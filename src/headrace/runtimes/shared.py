@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.channels.latest import Latest
 from headrace.channels.memory import Layout
@@ -15,55 +18,91 @@ from headrace.channels.table import Table
 from headrace.core.cells import Cell
 from headrace.envs import Episode
 from headrace.graph import Plan
-from headrace.graph.compile import Shelf
+from headrace.graph.compile import Shelf, share_of
 from headrace.runtimes.pace import Pace
+from headrace.types import Array
 
 EPISODES = 512
 """Finished episodes a sampler may be ahead of whoever reads them; older ones are forgotten."""
 
-EVALUATED = 10
-"""Episodes of one evaluation."""
-
 QUEUED = 2
 """Trajectories of one sampler between it and the learner."""
+
+FRAME = (480, 640, 3)
+"""Room for a picture; larger ones are made to fit."""
+
+Role = Literal["sampler", "learner", "evaluator", "viewer"]
 
 
 class Shared:
     """Made alike in every process, so that all see the same arrays."""
 
-    def __init__(self, layout: Layout, plan: Plan, cells: dict[str, Cell]):
+    def __init__(self, layout: Layout, plan: Plan, cells: dict[str, Cell], episodes: int):
+        """`episodes` is how many one evaluation plays."""
         graph = plan.graph
         self.plan = plan
-        self.pace = Pace.of(plan)
         self.shelf = Shelf(cells)
         self.replicas = plan.collector.replicas
+        self.learners = plan.learners
+        self._pace = Pace.of(plan)
         self._flags = layout.counters(4)
-        self._learned = layout.counters(1)
-        self.passes = layout.counters(self.replicas)
-        """Collecting passes that each sampler has handed over."""
-        self.paused = layout.counters(self.replicas + 1)
-        """The last request to pause that each sampler, and the learner, has followed."""
-        self.beats = layout.counters(self.replicas + 2)
-        """When each sampler, the learner and the evaluator last showed a sign of life, in nanoseconds."""
+        members = self.replicas + len(self.learners) + 2
+        self.beats = layout.counters(members)
+        """When each member last showed a sign of life, in nanoseconds; 0 before the first."""
+        self.waited = layout.counters(members)
+        """Nanoseconds each member has spent waiting for others."""
+        self.paused = layout.counters(self.replicas + len(self.learners))
+        """The last request to pause that each sampler and learner has followed."""
+        self.learned = layout.counters(len(self.learners))
+        """Learning passes run by each learner."""
+        self.updates = layout.counters(len(self.learners))
+        """Optimiser steps, as each learner last counted them."""
+        self.steps = layout.counters(self.replicas)
+        """Calls to step of each sampler's environments, in its life."""
+        self.lags = layout.array((self.replicas, 8), np.int64)
+        """Of each sampler: versions behind, summed over its passes; its passes; the most since that was last asked."""
         self.finished = layout.counters(self.replicas)
         self.episodes = layout.array((self.replicas, EPISODES, 2), np.float64)
         self.names = [name for node in graph.where(role="learning") for name in node.output]
         self.metrics = layout.array(max(1, len(self.names)), np.float64)
-        arrays = self.shelf.flat(cells)
-        structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in arrays]
-        read = {bound.cell for node in (*graph.where(domain="collect"), graph.play) for bound in node.reads}
-        self.seen = [i for name in sorted(read) for i in self.shelf.modules[name]]
-        """Where the arrays that samplers and the evaluator read stand among all of them."""
-        self.weights = Latest(layout, [structs[i] for i in self.seen])
-        self.state = Latest(layout, structs)
-        self.score = Latest(layout, [jax.ShapeDtypeStruct((2, EVALUATED), np.float64)])
-        share = jax.tree.map(lambda leaf: _share(leaf, self.replicas, graph.on_policy), graph.stored)
+        structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in self.shelf.flat(cells)]
+        self.published = [self._read_elsewhere(fragment.nodes) for fragment in self.learners]
+        """For each learner: where the arrays stand that others read of it."""
+        self.owned = [self._written(fragment.nodes) for fragment in self.learners]
+        """For each learner: where all arrays of its cells stand."""
+        self.weights = [Latest(layout, [structs[i] for i in places]) for places in self.published]
+        self.state = [Latest(layout, [structs[i] for i in places]) for places in self.owned]
+        played = [structs[i] for bound in graph.play.reads for i in self.shelf.modules[bound.cell]]
+        counts = jax.ShapeDtypeStruct((2,), np.int64)
+        self.score = Latest(layout, [jax.ShapeDtypeStruct((2, episodes), np.float64), counts, *played])
+        """The newest evaluation: returns and lengths, version and environment steps, the actor that played."""
+        self.frame = Latest(layout, [jax.ShapeDtypeStruct(FRAME, np.uint8), jax.ShapeDtypeStruct((5,), np.float64)])
+        """The newest picture: pixels; height, width, episode, step, return so far."""
+        share = share_of(graph, self.replicas)
         self.table: Table | None = None
         self.queues: list[Queue] = []
         if graph.on_policy:
             self.queues = [Queue(layout, jax.tree.leaves(share), QUEUED) for _ in range(self.replicas)]
         else:
             self.table = Table(share, self.replicas, graph.sink.option("capacity"), allocate=layout.array)
+
+    def _written(self, nodes: Sequence[str]) -> list[int]:
+        cells = {bound.cell for node in nodes for bound in self.plan.graph.by_id[node].writes}
+        return [i for name in sorted(cells) for i in self.shelf.places[name]]
+
+    def _read_elsewhere(self, nodes: Sequence[str]) -> list[int]:
+        graph = self.plan.graph
+        others = [node for node in (*graph.nodes, graph.play) if node.id not in nodes]
+        read = {bound.cell for node in others for bound in node.reads}
+        written = {bound.cell for node in nodes for bound in graph.by_id[node].writes}
+        return [i for name in sorted(read & written) for i in self.shelf.modules[name]]
+
+    def member(self, role: Role, replica: int) -> int:
+        """The place of a process in the lists."""
+        learners = self.replicas + len(self.learners)
+        return {"sampler": replica, "learner": self.replicas + replica, "evaluator": learners, "viewer": learners + 1}[
+            role
+        ]
 
     @property
     def stopping(self) -> bool:
@@ -79,38 +118,41 @@ class Shared:
         return int(self._flags[1])
 
     def pause(self, wanted: bool) -> None:
-        """Ask samplers and learner to stand still, or let them go on."""
+        """Ask samplers and learners to stand still, or let them go on."""
         if bool(self.pauses % 2) != wanted:
             self._flags[1] += 1
 
     @property
-    def learned(self) -> int:
-        """Learning passes run so far."""
-        return int(self._learned[0])
+    def pace(self) -> Pace:
+        """The pace, with as many passes in a program as was last asked for."""
+        repeat = int(self._flags[2])
+        if repeat and repeat != self._pace.repeat:
+            self._pace = self._pace.fused(repeat)
+        return self._pace
 
-    @learned.setter
-    def learned(self, value: int) -> None:
-        self._learned[0] = value
+    def fuse(self, repeat: int) -> None:
+        """Have so many learning passes run as one program from now on."""
+        self._flags[2] = repeat
 
     @property
-    def updates(self) -> int:
-        """Optimiser steps, as the learner last counted them."""
-        return int(self._flags[2])
-
-    @updates.setter
-    def updates(self, value: int) -> None:
-        self._flags[2] = value
+    def passes(self) -> NDArray[np.int64]:
+        """Collecting passes that each sampler has handed over: what its store has committed."""
+        if self.table is not None:
+            handed: NDArray[np.int64] = self.table.written
+            return handed
+        return np.array([queue.produced for queue in self.queues])
 
     def beat(self, who: int) -> None:
         """Show a sign of life."""
-        self.beats[who] = time.time_ns()
+        self.beats[who] = time.monotonic_ns()
 
-    def flat(self, weights: tuple[Any, ...]) -> list[Any]:
-        """The list of all arrays with only those filled in that samplers read."""
-        flat: list[Any] = [None] * len(self.state.structs)
-        for place, array in zip(self.seen, weights, strict=True):
-            flat[place] = jax.numpy.array(array)
-        return flat
+    def lag(self, replica: int, versions: int) -> None:
+        """Note how many versions behind a pass was."""
+        lags = self.lags[replica]
+        lags[0] += versions
+        lags[1] += 1
+        if versions > lags[2]:
+            lags[2] = versions
 
     def report(self, replica: int, episodes: list[Episode]) -> None:
         """Hand over the episodes that a sampler finished."""
@@ -118,10 +160,44 @@ class Shared:
             self.episodes[replica, self.finished[replica] % EPISODES] = episode
             self.finished[replica] += 1
 
+    def save(self, flat: Sequence[Any]) -> None:
+        """Publish all cells: where every learner, and whoever reads weights, begins."""
+        for state, places in zip(self.state, self.owned, strict=True):
+            state.publish([np.asarray(flat[i]) for i in places])
+        for weights, places in zip(self.weights, self.published, strict=True):
+            weights.publish([np.asarray(flat[i]) for i in places])
 
-def _share(leaf: Any, replicas: int, trajectory: bool) -> jax.ShapeDtypeStruct:
-    """The part of one replica: environments are the first axis of a step and the second of a trajectory."""
-    axis = 1 if trajectory else 0
-    shape = list(leaf.shape)
-    shape[axis] //= replicas
-    return jax.ShapeDtypeStruct(tuple(shape), leaf.dtype)
+    def load(self, flat: Sequence[Any]) -> list[Any]:
+        """All cells as the learners last kept them, in place of those in `flat`."""
+        whole = list(flat)
+        for state, places in zip(self.state, self.owned, strict=True):
+            if (held := state.read()) is not None:
+                for place, array in zip(places, held[1], strict=True):
+                    whole[place] = array
+        return whole
+
+
+class Mirror:
+    """The newest weights of all learners but one, kept up in a list of arrays."""
+
+    def __init__(self, shared: Shared, flat: list[Array], but: int | None = None):
+        self.shared = shared
+        self.flat = flat
+        self.sources = [i for i in range(len(shared.learners)) if i != but and shared.published[i]]
+        self.versions = [0] * len(shared.learners)
+
+    def refresh(self) -> bool:
+        """Take over what is new; whether anything was."""
+        fresh = False
+        for i in self.sources:
+            latest = self.shared.weights[i]
+            if latest.version > self.versions[i] and (newer := latest.read(newer_than=self.versions[i])) is not None:
+                self.versions[i], arrays = newer
+                for place, array in zip(self.shared.published[i], arrays, strict=True):
+                    self.flat[place] = jnp.array(array)
+                fresh = True
+        return fresh
+
+    def lag(self) -> int:
+        """Versions that were published since."""
+        return max((self.shared.weights[i].version - self.versions[i] for i in self.sources), default=0)

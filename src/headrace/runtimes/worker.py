@@ -1,7 +1,4 @@
-"""What runs in a process of its own: a sampler, the learner, or the evaluator.
-
-Its task is one JSON object in the environment; everything else it needs is in the shared block.
-"""
+"""What runs in a process of its own: its task is one JSON object in the environment, all else in the shared block."""
 
 from __future__ import annotations
 
@@ -10,45 +7,36 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from headrace.channels.memory import Memory
 from headrace.channels.wait import wait
 from headrace.config import from_json, load_object
 from headrace.core.algorithm import Algorithm
 from headrace.envs import make
-from headrace.errors import HeadraceError
+from headrace.errors import EnvError, HeadraceError
 from headrace.graph import Plan, trace
-from headrace.graph.compile import Programs, Ticket, bases, draws, make_cells
+from headrace.graph.compile import Programs, make_cells
 from headrace.graph.plan import Cut, Fragment
 from headrace.machine import keep_compiled
-from headrace.runtimes.base import optimiser_steps
-from headrace.runtimes.collect import Collector
-from headrace.runtimes.inline import hosted
-from headrace.runtimes.shared import Shared
-from headrace.services.evaluate import Evaluator
+from headrace.runtimes.base import Options
+from headrace.runtimes.shared import Role, Shared
 
 TASK = "HEADRACE_TASK"
 PATIENCE = 3600.0
 """Seconds to wait for the other side; whoever supervises notices much earlier if it is stuck."""
-
-KEEP = 5.0
-"""Seconds between two copies of the learner's whole state in shared memory: what its successor goes on from."""
 
 
 @dataclass(frozen=True)
 class Task:
     """What a process is to do."""
 
-    role: str
-    """sampler, learner or evaluator."""
+    role: Role
     replica: int
     algorithm: str
     settings: dict[str, Any]
@@ -58,6 +46,7 @@ class Task:
     fragments: list[dict[str, Any]]
     cuts: list[dict[str, Any]]
     memory: dict[str, Any]
+    options: dict[str, Any]
     parent: int
 
     def to_json(self) -> str:
@@ -72,44 +61,68 @@ def main() -> int:
     """Do the task; exit code 0 when told to stop, 2 for a mistake of the user's, 1 for anything else."""
     # Ctrl-C reaches every process of a terminal; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    task = Task.from_json(os.environ[TASK])
+    task = Task.from_json(os.environ.pop(TASK))
     try:
         Worker(task).run()
+    except EnvError as error:  # it may go well next time: whoever supervises decides
+        print(f"{error}", file=sys.stderr)
+        return 1
     except HeadraceError as error:
         print(f"{error}", file=sys.stderr)
         return 2
+    except Exception as error:  # noqa: BLE001 - its last line is what a person is shown
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
     return 0
 
 
 class Worker:
-    """One process of a run."""
+    """One process of a run: what every role needs."""
 
     def __init__(self, task: Task):
         keep_compiled()
         self.task = task
+        self.options = Options(**task.options)
         kind: type[Algorithm[Any]] = load_object(task.algorithm)
         self.algorithm = kind(from_json(kind.config_type, task.settings))
         probe = make(task.env, 1)
-        graph = trace(self.algorithm, probe.spec.with_envs(self.algorithm.config.num_envs))
-        fragments = tuple(Fragment(**f | {"nodes": tuple(f["nodes"])}) for f in task.fragments)
-        self.plan = Plan(graph, task.policy, fragments, tuple(Cut(**cut) for cut in task.cuts))
-        self.graph = graph
+        self.graph = graph = trace(self.algorithm, probe.spec.with_envs(self.algorithm.config.num_envs))
+        self.plan = Plan(graph, task.policy, *_placed(task))
         cells = make_cells(self.algorithm, graph, task.seed)
-        self.shared = Shared(Memory.attach(task.memory).layout(), self.plan, cells)
+        self.shared = Shared(Memory.attach(task.memory).layout(), self.plan, cells, self.options.eval_episodes)
         self.programs = Programs(graph, self.shared.shelf)
-        self.start = self.shared.shelf.flat(cells)
+        self.start: list[Any] = self.shared.shelf.flat(cells)
+        self.who = self.shared.member(task.role, task.replica)
 
     def run(self) -> None:
-        roles: dict[str, Callable[[], None]] = {
-            "sampler": self.sample,
-            "learner": self.learn,
-            "evaluator": self.evaluate,
+        # Imported here: a sampler need not know how to draw.
+        from headrace.runtimes import learner, sampler, spectators
+
+        roles: dict[Role, Callable[[Worker], None]] = {
+            "sampler": sampler.sample,
+            "learner": learner.learn,
+            "evaluator": spectators.evaluate,
+            "viewer": spectators.view,
         }
-        roles[self.task.role]()
+        with jax.default_device(self._device()):
+            roles[self.task.role](self)
+
+    def _device(self) -> Any:
+        learns = self.task.role == "learner"
+        mine = self.shared.learners[self.task.replica] if learns else self.plan.collector
+        platform, _, number = mine.device.partition(":")
+        found = {device.id: device for device in jax.devices(platform)}
+        return found.get(int(number), jax.devices(platform)[0])
 
     def alive(self) -> bool:
-        """Whether there is still somebody to work for."""
+        """Whether there is still somebody to work for; asking is a sign of life."""
+        self.shared.beat(self.who)
         return os.getppid() == self.task.parent and not self.shared.stopping
+
+    def be_long(self) -> None:
+        """Say that what comes next, compiling, may take any time: silence is no sign of trouble until the next beat."""
+        self.shared.beats[self.who] = 0
 
     def over(self) -> bool:
         """Whether to end now."""
@@ -117,139 +130,32 @@ class Worker:
 
     def wait(self, ready: Callable[[], bool]) -> bool:
         """Wait until ready; False if it is time to end instead."""
+        if ready():
+            return True
+        began = time.monotonic_ns()
         wait(lambda: ready() or self.over(), PATIENCE, lambda: True)
+        self.shared.waited[self.who] += time.monotonic_ns() - began
         return not self.over()
 
-    def stand(self, who: int) -> None:
+    def sleep(self, until: float) -> bool:
+        """Sleep until a moment of `time.monotonic`; False if it is time to end instead."""
+        began = time.monotonic_ns()
+        while (left := until - time.monotonic()) > 0 and not self.over():
+            time.sleep(min(0.05, left))
+        self.shared.waited[self.who] += time.monotonic_ns() - began
+        return not self.over()
+
+    @property
+    def asked_to_pause(self) -> bool:
+        return self.shared.pauses % 2 == 1
+
+    def stand(self) -> None:
         """Stand still while a pause lasts."""
-        if self.shared.pauses % 2:
-            self.shared.paused[who] = self.shared.pauses
-            wait(lambda: self.shared.pauses % 2 == 0 or self.over(), PATIENCE, lambda: True)
+        if self.asked_to_pause:
+            self.shared.paused[self.who] = self.shared.pauses
+            self.wait(lambda: not self.asked_to_pause)
 
-    def sample(self) -> None:
-        """Collect, pass after pass, with the latest weights."""
-        shared, replica = self.shared, self.task.replica
-        env = hosted(make(self.task.env, self.graph.spec.num_envs // shared.replicas))
-        collector = Collector(self.graph, self.programs, env, self.task.seed, replica, jax.jit)
-        number = int(shared.passes[replica])
-        if number:
-            collector.restart(number)
-            if shared.table is not None:
-                shared.table.sever(replica)
-        version, flat = 0, []
-        while not self.over():
-            shared.beat(replica)
-            self.stand(replica)
-            if not self.wait(partial(self._may_collect, number)):
-                break
-            if shared.pauses % 2:
-                continue
-            if (newer := shared.weights.read(newer_than=version)) is not None:
-                version, flat = newer[0], shared.flat(newer[1])
-            rows = collector.collect(flat, number)
-            if shared.table is not None:
-                shared.table.insert(rows, replica)
-            else:
-                slot = shared.queues[replica].reserve(PATIENCE, self.alive)
-                for held, row in zip(slot, rows, strict=True):
-                    held[...] = row
-                shared.queues[replica].commit(version)
-            number += 1
-            shared.passes[replica] = number
-            shared.report(replica, env.drain())
-        env.close()
 
-    def _may_collect(self, number: int) -> bool:
-        shared = self.shared
-        if shared.pauses % 2:
-            return True
-        return shared.weights.version > 0 and shared.pace.may_collect(number, shared.learned)
-
-    def learn(self) -> None:
-        """Learn as fast as the pace allows, publishing weights after every program."""
-        shared, graph, pace = self.shared, self.graph, self.shared.pace
-        who = shared.replicas
-        flat = self.start
-        if (held := shared.state.read()) is not None:
-            flat = [jnp.array(leaf) for leaf in held[1]]
-        seeds = bases(graph, self.task.seed, replica=0)
-        one = self.programs.learner(graph.where(domain="learn", kind="stage"))
-        learn_many = jax.jit(self.programs.repeated(one, graph.source), donate_argnums=0)
-        learn_once = jax.jit(one, donate_argnums=0)
-        self._publish(flat)
-        reported, kept = 0.0, time.monotonic()
-        while not self.over():
-            shared.beat(who)
-            asked = shared.pauses % 2 == 1 and shared.paused[who] != shared.pauses
-            if asked or time.monotonic() - kept > KEEP:
-                kept = time.monotonic()
-                shared.updates = optimiser_steps(shared.shelf.cells(flat))
-                shared.state.publish([np.asarray(leaf) for leaf in flat])
-            self.stand(who)
-            if not self.wait(self._may_learn):
-                break
-            if shared.pauses % 2:
-                continue
-            learned = shared.learned
-            ticket = Ticket(seeds, np.uint32(learned))
-            if shared.table is not None:
-                source = graph.source
-                rng = draws(source, ticket)
-                lead = (pace.repeat, source.option("size"))
-                batches = shared.table.sample(rng, lead, source.option("gamma"), source.option("steps"))
-                flat, metrics = learn_many(flat, batches, ticket)
-            else:
-                slots = [queue.peek(PATIENCE, self.alive) for queue in shared.queues]
-                whole = [np.concatenate(x, axis=1) for x in zip(*(slot.arrays for slot in slots), strict=True)]
-                flat, metrics = learn_once(flat, {graph.source.id: whole}, ticket)
-            self._publish(flat)
-            for queue in shared.queues:
-                queue.release()
-            shared.learned = learned + pace.repeat
-            if time.monotonic() - reported > 0.5:
-                reported = time.monotonic()
-                shared.updates = optimiser_steps(shared.shelf.cells(flat))
-                for i, name in enumerate(shared.names):
-                    value = np.asarray(metrics[name], np.float64).ravel()
-                    value = value[np.isfinite(value)]
-                    if value.size:
-                        shared.metrics[i] = value.mean()
-
-    def _may_learn(self) -> bool:
-        shared = self.shared
-        return shared.pauses % 2 == 1 or shared.pace.may_learn(int(shared.passes.min()), shared.learned)
-
-    def _publish(self, flat: list[Any]) -> None:
-        self.shared.weights.publish([np.asarray(flat[i]) for i in self.shared.seen])
-
-    def evaluate(self) -> None:
-        """Play the newest weights, over and over, for a share of the time."""
-        shared = self.shared
-        who = shared.replicas + 1
-        evaluator: Evaluator | None = None
-        version = 0
-        while not self.over():
-            shared.beat(who)
-            if not self.wait(partial(self._is_newer, version)):
-                break
-            newer = shared.weights.read(newer_than=version)
-            if newer is None:
-                continue
-            version = newer[0]
-            flat = list(self.start)
-            for place, array in zip(shared.seen, newer[1], strict=True):
-                flat[place] = jnp.array(array)
-            cells = shared.shelf.cells(flat)
-            if evaluator is None:
-                evaluator = Evaluator(
-                    self.graph, cells, self.task.env, self.task.seed, shared.score.structs[0].shape[1]
-                )
-            began = time.monotonic()
-            score = evaluator.score(cells)
-            shared.score.publish([np.array([score.returns, score.lengths], np.float64)])
-            rest = time.monotonic() + (time.monotonic() - began) * 9  # a tenth of a core
-            while time.monotonic() < rest and not self.over():
-                time.sleep(0.05)
-
-    def _is_newer(self, version: int) -> bool:
-        return self.shared.weights.version > version and self.shared.learned > 0
+def _placed(task: Task) -> tuple[tuple[Fragment, ...], tuple[Cut, ...]]:
+    fragments = tuple(Fragment(**f | {"nodes": tuple(f["nodes"]), "cores": tuple(f["cores"])}) for f in task.fragments)
+    return fragments, tuple(Cut(**cut) for cut in task.cuts)

@@ -31,6 +31,11 @@ class Display:
             self.live = Live(console=self.console, refresh_per_second=4, transient=True)
             self.live.start()
 
+    def say(self, notice: str) -> None:
+        """Tell a person something that happened."""
+        if not self.silent:
+            self.console.print(f"headrace: {notice}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+
     def show(self, line: dict[str, Any], best: float) -> None:
         """Show where the run stands."""
         if self.live is not None:
@@ -54,10 +59,21 @@ class Display:
             ("evaluated", number(line["eval/mean_reward"])),
             ("best", number(best if best > float("-inf") else None)),
         ]
+        if "rate/per_insert" in line:
+            cells += [
+                ("per insert", number(line["rate/per_insert"])),
+                ("lag", number(line.get("lag/actor_versions"))),
+                ("lag max", number(line.get("lag/actor_versions_max"))),
+            ]
         for i in range(0, len(cells), 3):
             grid.add_row(*(part for pair in cells[i : i + 3] for part in pair))
         whole = Table.grid()
         whole.add_row(grid)
+        busy = {name.removeprefix("busy/"): value for name, value in line.items() if name.startswith("busy/")}
+        if busy:
+            whole.add_row(
+                "[dim]busy[/]  " + "  ".join(f"{name} [bold]{100 * value:.0f}[/] %" for name, value in busy.items())
+            )
         if self.goal.bounded:
             share = self.goal.share(line["time/env_steps"], line["time/elapsed_s"])
             whole.add_row(ProgressBar(total=1.0, completed=share, width=66))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,12 @@ class Score:
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
+    version: int = 0
+    """Of the weights that played, where they are numbered."""
+    env_steps: int = 0
+    """Collected when the episodes began."""
+    actor: dict[str, Tree] | None = None
+    """What played, by cell: None if it is what the cells hold now."""
 
     @property
     def mean_reward(self) -> float:
@@ -74,8 +80,8 @@ class Evaluator:
         self.episodes = episodes
         self.seed = seed ^ EVALUATION_SEED
 
-    def score(self, cells: Mapping[str, Cell]) -> Score:
-        """The first episode of every environment, from the same starts each time."""
+    def score(self, cells: Mapping[str, Cell], tick: Callable[[], None] = lambda: None) -> Score:
+        """The first episode of every environment, from the same starts each time; `tick` is called at every step."""
         self.player.load(cells)
         obs = self.env.reset(self.seed)
         self.env.drain()
@@ -89,6 +95,7 @@ class Evaluator:
             lengths += running
             running &= ~(step.terminated | step.truncated)
             number += 1
+            tick()
         return Score(tuple(returns.tolist()), tuple(lengths.tolist()))
 
     def close(self) -> None:

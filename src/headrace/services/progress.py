@@ -22,6 +22,8 @@ class Progress:
     episodes: list[Episode] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
     """What learning last reported; arrays, read when somebody asks."""
+    notices: list[str] = field(default_factory=list)
+    """What a person should be told."""
 
     def counters(self) -> dict[str, int]:
         """What a run must remember to go on."""

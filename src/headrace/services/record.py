@@ -44,8 +44,10 @@ class Recorder:
         self.best = max(self.best, score.mean_reward)
         return better
 
-    def write(self, progress: Progress, elapsed: float, updates: int) -> dict[str, Any]:
-        """Write a line of metrics and return it."""
+    def write(
+        self, progress: Progress, elapsed: float, updates: int, figures: dict[str, float] | None = None
+    ) -> dict[str, Any]:
+        """Write a line of metrics and return it; `figures` are the system's own."""
         since = max(elapsed - self.started[0], 1e-9)
         line: dict[str, Any] = {
             "time/elapsed_s": round(elapsed, 3),
@@ -59,11 +61,13 @@ class Recorder:
             "eval/mean_reward": self.score.mean_reward if self.score else None,
             "eval/std_reward": self.score.std_reward if self.score else None,
             "eval/mean_ep_length": self.score.mean_ep_length if self.score else None,
+            "eval/version": self.score.version if self.score else None,
         }
         for name, value in progress.metrics.items():
             number = _last_mean(value)
             # A stage that sat out (policy delay) keeps what it last reported.
             line[f"train/{name}"] = self.last.get(f"train/{name}") if number is None else number
+        line |= {name: round(value, 4) for name, value in (figures or {}).items()}
         self.file.write(json.dumps(line) + "\n")
         for name, value in line.items():
             if value is not None:

@@ -41,6 +41,7 @@ class RunConfig:
     seed: int
     headrace: str
     """The version that started it."""
+    staleness: int | None = None
 
     def make_algorithm(self, settings: Mapping[str, str]) -> Algorithm[Any]:
         """The algorithm of this run, with other settings where given."""

@@ -1,4 +1,4 @@
-"""limiter: what is replayed for what is inserted never drifts."""
+"""rate: what is replayed for what is inserted never drifts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.algorithms import DQN
-from headrace.channels.limiter import Rate
+from headrace.channels.rate import Rate
 from headrace.graph import trace
 from headrace.types import Box, Discrete, EnvSpec
 

@@ -1,0 +1,39 @@
+"""One machine, every core busy: samplers, learner, evaluator and viewer side by side, as in Spreeze."""
+
+from __future__ import annotations
+
+from headrace.graph import Fragment, Graph, Plan, cut
+from headrace.machine import Machine
+from headrace.policies.single_learner_coarse import share
+
+STALENESS = 2
+"""Versions a sampler may be behind: enough that neither side waits for the other's hand-over."""
+
+
+def desktop(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:
+    """{env, act, insert} in replicas beside {sample, learn}, each on cores of its own, over shared memory."""
+    collecting, learning = split(graph, machine)
+    collect = Fragment(
+        "collect",
+        tuple(node.id for node in graph.where(domain="collect")),
+        replicas=share(graph.spec.num_envs, len(collecting)) if replicas is None else replicas,
+        device=machine.host,
+        cores=collecting,
+    )
+    learn = Fragment(
+        "learn", tuple(node.id for node in graph.where(domain="learn")), device=machine.devices[0], cores=learning
+    )
+    return cut(graph, "desktop", (collect, learn), staleness=0 if graph.on_policy else STALENESS)
+
+
+def split(graph: Graph, machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Cores to collect with, and to learn with.
+
+    Where one side waits while the other works, both have all of them. A learner on an accelerator needs one to feed it.
+    On the processor learning takes far more than collecting, at the rates replay loops ask for.
+    """
+    cores = tuple(range(machine.cores))
+    if len(cores) == 1 or (graph.on_policy and not graph.source.option("staleness")):
+        return cores, cores
+    learning = 1 if machine.devices[0] != machine.host else max(1, 3 * len(cores) // 4)
+    return cores[learning:], cores[:learning]

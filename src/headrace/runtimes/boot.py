@@ -1,0 +1,54 @@
+"""Starting a Python process with its cores and threads settled before it imports JAX."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+BOOT = """
+import ctypes, importlib, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the parent, whatever it died of
+cores = os.environ.pop("HEADRACE_CORES", "")
+if cores and hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+nice = int(os.environ.pop("HEADRACE_NICE", "0"))
+if nice and hasattr(os, "nice"):
+    os.nice(nice)
+sys.exit(importlib.import_module(sys.argv[1]).main())
+"""
+"""What a process runs first: importing JAX takes seconds, in which the parent may die, and starts a thread for every
+core that the process may use."""
+
+
+def present_cores() -> list[int]:
+    """The numbers of the cores that this process may use; a plan counts them from 0."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def start(
+    module: str,
+    cores: Sequence[int],
+    threads: int,
+    nice: int = 0,
+    variables: dict[str, str] | None = None,
+    **popen: Any,
+) -> subprocess.Popen[bytes]:
+    """Run `module.main()` in a process of its own, on these cores, with so many threads for a computation."""
+    flags = os.environ.get("XLA_FLAGS", "") + (" --xla_cpu_multi_thread_eigen=false" if threads == 1 else "")
+    budgets = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    environment = os.environ | budgets | (variables or {})
+    environment |= {
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "XLA_FLAGS": flags.strip(),
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "HEADRACE_CORES": ",".join(str(core) for core in cores),
+        "HEADRACE_NICE": str(nice),
+    }
+    words = [sys.executable, "-c", BOOT, module]
+    return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, **popen)

@@ -1,0 +1,115 @@
+"""A learner: runs its stages on what the store gives, as fast as the pace allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from headrace.graph.compile import Ticket, bases, draws, stages
+from headrace.runtimes.base import optimiser_steps
+from headrace.runtimes.shared import Mirror
+from headrace.runtimes.worker import PATIENCE, Worker
+
+KEEP = 5.0
+"""Seconds between two copies of a learner's whole state in shared memory: what its successor goes on from."""
+
+REPORT = 0.5
+"""Seconds between two reports of what learning measured."""
+
+
+def learn(worker: Worker) -> None:
+    """Learn until told to stop."""
+    learner = Learner(worker)
+    while learner.keep_up() and worker.wait(learner.may_learn):
+        if not worker.asked_to_pause:
+            learner.run()
+    learner.keep()
+
+
+class Learner:
+    """The learning stages of one fragment."""
+
+    def __init__(self, worker: Worker):
+        self.worker = worker
+        self.shared = shared = worker.shared
+        self.graph = worker.graph
+        self.number = worker.task.replica
+        self.flat = [jnp.array(leaf) for leaf in shared.load(worker.start)]
+        self.mirror = Mirror(shared, self.flat, but=self.number)
+        self.bases = bases(self.graph, worker.task.seed, replica=0)
+        one = worker.programs.learner(stages(self.graph, shared.learners[self.number]))
+        many = one if self.graph.on_policy else worker.programs.repeated(one, self.graph.source)
+        self.program: Callable[..., Any] = jax.jit(many, donate_argnums=0)
+        self.compiled: set[int] = set()
+        self.kept = self.reported = time.monotonic()
+        self.publish()
+
+    def may_learn(self) -> bool:
+        shared = self.shared
+        return self.worker.asked_to_pause or shared.pace.may_learn(
+            int(shared.passes.min()), shared.learned, self.number
+        )
+
+    def run(self) -> None:
+        """One program: a trajectory, or as many batches as are fused."""
+        shared = self.shared
+        learned, repeat = int(shared.learned[self.number]), shared.pace.repeat
+        ticket = Ticket(self.bases, np.uint32(learned))
+        self.mirror.refresh()
+        if repeat not in self.compiled:
+            self.compiled.add(repeat)
+            self.worker.be_long()
+        self.flat, metrics = self.program(self.flat, self._data(ticket, repeat), ticket)
+        self.mirror.flat = self.flat
+        self.publish()  # waits for the program, so that what it read may be given back
+        for queue in shared.queues:
+            queue.release()
+        shared.learned[self.number] = learned + repeat
+        if time.monotonic() - self.reported > REPORT:
+            self.report(metrics)
+
+    def _data(self, ticket: Ticket, repeat: int) -> Any:
+        shared, source = self.shared, self.graph.source
+        if shared.table is None:
+            slots = [queue.peek(PATIENCE, self.worker.alive) for queue in shared.queues]
+            parts = list(zip(*(slot.arrays for slot in slots), strict=True))
+            return {source.id: [x[0] if len(x) == 1 else np.concatenate(x, axis=1) for x in parts]}
+        lead = (repeat, source.option("size"))
+        return shared.table.sample(draws(source, ticket), lead, source.option("gamma"), source.option("steps"))
+
+    def publish(self) -> None:
+        """Let the others see this learner's cells."""
+        places = self.shared.published[self.number]
+        arrays = [np.asarray(self.flat[i]) for i in places]
+        self.shared.weights[self.number].publish(arrays)
+        if not places:
+            jax.block_until_ready(self.flat)
+
+    def keep_up(self) -> bool:
+        """Keep the state when it is asked for or time; stand still while a pause lasts. False if it is time to end."""
+        asked = self.worker.asked_to_pause and self.shared.paused[self.worker.who] != self.shared.pauses
+        if asked or time.monotonic() - self.kept > KEEP:
+            self.keep()
+        self.worker.stand()
+        return not self.worker.over()
+
+    def keep(self) -> None:
+        """Put the whole state where a successor finds it."""
+        self.kept = time.monotonic()
+        self.shared.state[self.number].publish([np.asarray(self.flat[i]) for i in self.shared.owned[self.number]])
+        self.shared.updates[self.number] = optimiser_steps(self.shared.shelf.cells(self.flat))
+
+    def report(self, metrics: dict[str, Any]) -> None:
+        """Say what learning measured: means over the fused passes, of those that ran."""
+        self.reported = time.monotonic()
+        self.shared.updates[self.number] = optimiser_steps(self.shared.shelf.cells(self.flat))
+        for name, value in metrics.items():
+            numbers = np.asarray(value, np.float64).ravel()
+            numbers = numbers[np.isfinite(numbers)]
+            if numbers.size:
+                self.shared.metrics[self.shared.names.index(name)] = numbers.mean()

@@ -1,0 +1,60 @@
+"""A sampler: collects, pass after pass, with the latest weights."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+
+from headrace.envs import make
+from headrace.runtimes.collect import Collector
+from headrace.runtimes.inline import hosted
+from headrace.runtimes.shared import Mirror
+from headrace.runtimes.worker import PATIENCE, Worker
+
+
+def sample(worker: Worker) -> None:
+    """Collect until told to stop."""
+    shared, replica = worker.shared, worker.task.replica
+    env = hosted(make(worker.task.env, worker.graph.spec.num_envs // shared.replicas))
+    mirror = Mirror(shared, list(worker.start))
+    mirror.refresh()
+
+    def stepped() -> None:
+        shared.steps[replica] += 1
+        shared.beat(worker.who)
+
+    shared.steps[replica] = 0
+    collector = Collector(worker.graph, worker.programs, env, worker.task.seed, replica, jax.jit, stepped)
+    number = int(shared.passes[replica])
+    if number:
+        collector.restart(number)
+        if shared.table is not None:
+            shared.table.sever(replica)
+    try:
+        while not worker.over():
+            worker.stand()
+            if not worker.wait(partial(_may_collect, worker, number)):
+                break
+            if worker.asked_to_pause:
+                continue
+            mirror.refresh()
+            if not shared.steps[replica]:
+                worker.be_long()
+            rows = collector.collect(mirror.flat, number)
+            if shared.table is not None:
+                shared.table.insert(rows, replica)
+            else:
+                slot = shared.queues[replica].reserve(PATIENCE, worker.alive)
+                for held, row in zip(slot, rows, strict=True):
+                    held[...] = row
+                shared.queues[replica].commit(max(mirror.versions))
+            shared.lag(replica, mirror.lag())
+            number += 1
+            shared.report(replica, env.drain())
+    finally:
+        env.close()
+
+
+def _may_collect(worker: Worker, number: int) -> bool:
+    return worker.asked_to_pause or worker.shared.pace.may_collect(number, int(worker.shared.learned.min()))

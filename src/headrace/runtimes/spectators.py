@@ -1,0 +1,116 @@
+"""Those who watch: the evaluator and the viewer. They take the newest weights and never hold anybody up."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from headrace.runtimes.shared import FRAME, Mirror
+from headrace.runtimes.worker import Worker
+from headrace.services.evaluate import Evaluator
+from headrace.services.video import Video
+from headrace.services.view import Frame, Viewer, fit
+from headrace.services.window import Window
+
+EVAL_SHARE = 0.1
+"""Share of one core that the evaluator takes, where no interval is given."""
+
+VIEW_SHARE = 0.1
+"""Share of one core that the viewer takes."""
+
+
+def evaluate(worker: Worker) -> None:
+    """Play the newest weights without exploring, again and again, and report the returns with their version."""
+    shared, options = worker.shared, worker.options
+    mirror = Mirror(shared, list(worker.start))
+    played = [i for bound in worker.graph.play.reads for i in shared.shelf.modules[bound.cell]]
+    evaluator: Evaluator | None = None
+    last = 0
+    while worker.wait(partial(_has_news, worker, last)):
+        if not mirror.refresh() and evaluator is not None:
+            if not worker.sleep(time.monotonic() + 0.05):
+                break
+            continue
+        last, began = _steps(worker), time.monotonic()
+        cells = shared.shelf.cells(mirror.flat)
+        if evaluator is None:
+            worker.be_long()
+            evaluator = Evaluator(worker.graph, cells, worker.task.env, worker.task.seed, options.eval_episodes)
+        score = evaluator.score(cells, lambda: shared.beat(worker.who))
+        results = np.array([score.returns, score.lengths], np.float64)
+        actor = [np.asarray(mirror.flat[i]) for i in played]
+        shared.score.publish([results, np.array([max(mirror.versions), last]), *actor])
+        if options.eval_every is None and not worker.sleep(_rest(began, EVAL_SHARE)):
+            break
+    if evaluator is not None:
+        evaluator.close()
+
+
+def view(worker: Worker) -> None:
+    """Draw the newest actor at play: into the ring that a page reads, a window, and now and then a video."""
+    shared, options = worker.shared, worker.options
+    mirror = Mirror(shared, list(worker.start))
+    if not worker.wait(lambda: shared.learned.min() > 0):
+        return
+    mirror.refresh()
+    worker.be_long()
+    viewer = Viewer(worker.graph, shared.shelf.cells(mirror.flat), worker.task.env, worker.task.seed)
+    window = (
+        Window(f"headrace: {worker.graph.algorithm} on {worker.graph.spec.id}") if options.view == "window" else None
+    )
+    recording: Video | None = None
+    due = time.monotonic()
+    try:
+        while not worker.over():
+            began = time.monotonic()
+            frame = viewer.frame()
+            shared.frame.publish(_framed(frame))
+            if window is not None and not window.show(frame.image):
+                window.close()
+                window = None
+            if recording is not None:
+                recording.add(frame.image)
+            if frame.ended:
+                if recording is not None:
+                    recording.close()
+                    recording = None
+                if mirror.refresh():
+                    viewer.load(shared.shelf.cells(mirror.flat))
+                if options.record_every is not None and time.monotonic() >= due:
+                    due = time.monotonic() + options.record_every
+                    name = f"{_steps(worker):012d}.{options.record_format}"
+                    recording = Video(Path(options.videos) / name, viewer.fps)
+            wanted = began + 1 / viewer.fps
+            if not worker.sleep(max(wanted, _rest(began, VIEW_SHARE))):
+                break
+    finally:
+        if recording is not None:
+            recording.discard()
+        viewer.close()
+
+
+def _has_news(worker: Worker, last: int) -> bool:
+    """Whether there is something to evaluate that was not there `last` time."""
+    return bool(worker.shared.learned.min() > 0) and _steps(worker) - last >= (worker.options.eval_every or 1)
+
+
+def _steps(worker: Worker) -> int:
+    """Environment steps collected so far."""
+    return int(worker.shared.passes.sum()) * worker.shared.pace.collected // worker.shared.replicas
+
+
+def _rest(began: float, share: float) -> float:
+    """Until when to rest so that what began then and ends now takes no more than this share of the time."""
+    now = time.monotonic()
+    return now + (now - began) * (1 - share) / share
+
+
+def _framed(frame: Frame) -> list[np.ndarray]:
+    image = fit(frame.image, *FRAME[:2])
+    height, width = image.shape[:2]
+    room = np.zeros(FRAME, np.uint8)
+    room[:height, :width] = image
+    return [room, np.array([height, width, frame.episode, frame.step, frame.reward])]

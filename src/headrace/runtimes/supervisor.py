@@ -1,0 +1,145 @@
+"""The supervisor: starts processes, replaces those that die, hang or fail, and knows when to give up."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import IO
+
+from headrace.errors import HeadraceError
+from headrace.runtimes.base import Options
+from headrace.runtimes.boot import start
+from headrace.runtimes.worker import TASK, Task
+
+GRACE = 4.0
+"""Seconds that processes have to end by themselves."""
+
+MINUTE = 60.0
+BACK_OFF, LONGEST = 0.1, 2.0
+"""Seconds before the first replacement of a killed process, doubled with each further one in a minute, and the most."""
+
+NICE = 15
+"""How much those who watch stand back for those who train."""
+
+
+class FragmentError(HeadraceError):
+    """A process that cannot do its work."""
+
+
+class Process:
+    """One worker, started anew when it dies."""
+
+    def __init__(self, task: Task, cores: Sequence[int], threads: int, fds: tuple[int, ...]):
+        self.task = task
+        self.name = f"{task.role} {task.replica}"
+        self.cores, self.threads, self.fds = cores, threads, fds
+        self.said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self.failures: deque[float] = deque()
+        self.start()
+
+    def start(self) -> None:
+        self.said.seek(0)
+        self.said.truncate()
+        self.restart_at: float | None = None
+        self.started = time.monotonic()
+        self.handle = start(
+            "headrace.runtimes.worker",
+            self.cores,
+            self.threads,
+            NICE if self.task.role in ("evaluator", "viewer") else 0,
+            {TASK: self.task.to_json()},
+            pass_fds=self.fds,
+            stdout=self.said,
+            stderr=self.said,
+        )
+
+    def last_words(self) -> str:
+        """The last line it printed."""
+        self.said.seek(0)
+        lines = self.said.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].rstrip(".") if lines else f"exit code {self.handle.returncode}"
+
+    def kill(self) -> None:
+        self.handle.kill()
+        self.handle.wait()
+
+
+class Supervisor:
+    """Keeps processes running."""
+
+    def __init__(self, options: Options, silent_for: Callable[[Process], float], trouble: Callable[[Process], str]):
+        """`silent_for` says for how long a process gave no sign of life; `trouble`, what it was doing then."""
+        self.options = options
+        self.silent_for = silent_for
+        self.trouble = trouble
+        self.processes: list[Process] = []
+        self.deaths: deque[float] = deque()
+        self.looked = time.monotonic()
+        self.notices: list[str] = []
+        """What a person should know: taken by whoever shows it."""
+
+    def look(self) -> None:
+        """Replace what ended or hangs; raise what ended the run."""
+        now = time.monotonic()
+        # After a stop of this process itself (Ctrl-Z, a laptop's lid) the others need a moment to show life.
+        watchful, self.looked = now - self.looked < 1.0, now
+        for process in self.processes:
+            if process.restart_at is not None:
+                if now >= process.restart_at:
+                    process.start()
+                continue
+            code = process.handle.poll()
+            if code is not None:
+                self._ended(process, code, now)
+            elif watchful and self.silent_for(process) > self._patience(process):
+                what = self.trouble(process)
+                process.kill()
+                self._failed(process, f"{what}; it gave no sign of life for {self._patience(process):g} s", now)
+
+    def _patience(self, process: Process) -> float:
+        # A learner runs no code of an environment's, and one program of a large network may take long.
+        return self.options.hang_seconds * (6 if process.task.role == "learner" else 1)
+
+    def _ended(self, process: Process, code: int, now: float) -> None:
+        if code == 2:
+            raise FragmentError(f"{process.name}: {process.last_words()}.")
+        if code >= 0:
+            self._failed(process, process.last_words(), now)
+            return
+        number = _recent(self.deaths, now)
+        if number > self.options.deaths:
+            raise FragmentError(
+                f"processes were killed {number} times in a minute, the last the {process.name} by signal {-code}; "
+                "look for what kills them (out of memory?), or raise --deaths."
+            )
+        process.restart_at = now + min(LONGEST, BACK_OFF * 2 ** min(number - 1, 8))
+        self.notices.append(f"{process.name} was killed by signal {-code}; it is replaced.")
+
+    def _failed(self, process: Process, why: str, now: float) -> None:
+        number = _recent(process.failures, now)
+        if number > self.options.restarts:
+            raise FragmentError(f"{process.name} failed {number} time{'s' * (number > 1)} in a minute, at last: {why}.")
+        process.restart_at = now
+        self.notices.append(f"{process.name} failed: {why}; it is started anew.")
+
+    def stop(self, at_once: bool) -> None:
+        """End every process: by the word that it was given, then by force."""
+        until = time.monotonic() + (0 if at_once else GRACE)
+        for process in self.processes:
+            try:
+                process.handle.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+            process.said.close()
+        self.processes = []
+
+
+def _recent(times: deque[float], now: float) -> int:
+    """Note that something happened now; how often it did in the last minute."""
+    times.append(now)
+    while now - times[0] > MINUTE:
+        times.popleft()
+    return len(times)

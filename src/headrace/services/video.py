@@ -1,0 +1,136 @@
+"""Videos, written as they are played: .mp4 and .gif, by the ffmpeg that imageio brings."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from headrace.errors import UsageError
+
+FORMATS = (".mp4", ".gif")
+
+GIF_FPS = 50
+"""The most a .gif can say: its times are hundredths of a second, and browsers take 1/100 s for a tenth."""
+
+
+def check_file(file: str | Path) -> None:
+    """Refuse a file that cannot become a video, before anything is played."""
+    if Path(file).suffix not in FORMATS:
+        raise UsageError(f"--record writes {' or '.join(FORMATS)}, got '{file}'.")
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise UsageError("--record needs imageio-ffmpeg; install it with: pip install 'headrace[mujoco]'.")
+
+
+class Video:
+    """A video that grows frame by frame under a name aside and is there when closed, whole or not at all.
+
+    with Video("play.mp4", fps=30) as video:
+        video.add(image)     # uint8[height, width, 3], all of one size
+    """
+
+    def __init__(self, path: str | Path, fps: float):
+        check_file(path)
+        self.path = Path(path)
+        self.fps = fps
+        self.aside = self.path.with_name(f".{self.path.name}.part")
+        self.shape: tuple[int, ...] = ()
+        self.encoder: subprocess.Popen[bytes] | None = None
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.aside.touch()
+        except OSError as error:
+            raise UsageError(f"'{self.path}' cannot be written ({error.strerror}); choose another file.") from None
+        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115, it is closed with the video
+
+    def __enter__(self) -> Video:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.discard()
+
+    def add(self, image: np.ndarray[Any, Any]) -> None:
+        """Write a frame; waits where the encoder is behind."""
+        if self.encoder is None:
+            self.shape = image.shape
+            self.encoder = self._start(*image.shape[:2])
+        if image.shape != self.shape:
+            raise UsageError(
+                f"'{self.path}' cannot go on: a frame of {list(image.shape)} after one of {list(self.shape)}; "
+                f"all frames of a video have one size."
+            )
+        assert self.encoder.stdin is not None
+        try:
+            self.encoder.stdin.write(np.ascontiguousarray(image, np.uint8).data)
+        except OSError:
+            raise self._failure() from None
+
+    def close(self) -> None:
+        """Finish the file; of a video without frames nothing stays."""
+        encoder = self.encoder
+        if encoder is None:
+            self.discard()
+            return
+        assert encoder.stdin is not None
+        try:
+            encoder.stdin.close()
+        except OSError:
+            raise self._failure() from None
+        if encoder.wait() != 0:
+            raise self._failure()
+        self.aside.replace(self.path)
+        self.discard()
+
+    def discard(self) -> None:
+        """Give up what was written; nothing more to do after `close`."""
+        if self.encoder is not None:
+            self.encoder.kill()
+            self.encoder.communicate()
+            self.encoder = None
+        self.complaints.close()
+        self.aside.unlink(missing_ok=True)
+
+    def _start(self, height: int, width: int) -> subprocess.Popen[bytes]:
+        try:
+            ffmpeg = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
+        except RuntimeError as error:
+            raise UsageError(f"--record found no ffmpeg ({error}); install one.") from None
+        raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{self.fps:g}", "-i", "-"]
+        # Of its own session: a Ctrl-C is for us, who then decide what becomes of the file.
+        return subprocess.Popen(
+            [ffmpeg, "-y", "-v", "error", *raw, *_encoding(self.path.suffix, self.fps), str(self.aside)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self.complaints,
+            start_new_session=True,
+        )
+
+    def _failure(self) -> UsageError:
+        self.complaints.seek(0)
+        lines = self.complaints.read().decode(errors="replace").split("\n")
+        said = [line.strip() for line in lines if line.strip()]
+        self.discard()
+        return UsageError(f"'{self.path}' cannot be written ({said[-1] if said else 'ffmpeg ended'}).")
+
+
+def _encoding(suffix: str, fps: float) -> list[str]:
+    """What ffmpeg is told about a format."""
+    if suffix == ".gif":
+        # A palette for each frame, for one of the whole video would need all of it first.
+        palettes = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none"
+        return ["-vf", f"fps={min(fps, GIF_FPS):g},{palettes}", "-threads", "1", "-f", "gif"]
+    # Players want colours at half the size, hence even sizes, and the index in front.
+    even = "pad=ceil(iw/2)*2:ceil(ih/2)*2"
+    h264 = ["-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv420p", "-threads", "1"]
+    return ["-vf", even, *h264, "-movflags", "+faststart", "-f", "mp4"]
