@@ -31,8 +31,10 @@ ALLOWED: dict[str, set[str]] = {
     "services": BASE | {"core", "envs", "graph", "channels", "machine"},
     "runtimes": BASE | {"core", "envs", "graph", "channels", "machine", "services"},
     "session": BASE | {"core", "runtimes", "services"},
-    "api": BASE | {"core", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "session"},
-    "cli": BASE | {"core", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api"},
+    "tune": BASE | {"core", "envs", "graph", "channels", "machine", "policies", "runtimes", "services"},
+    "api": BASE
+    | {"core", "tune", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "session"},
+    "cli": BASE | {"core", "tune", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api"},
 }
 DOORS = {"__init__", "__main__"}
 MODULES = sorted(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import numpy as np
 
 import headrace.graph as graphs
 from headrace.algorithms import ALGORITHMS
-from headrace.config import load_object
+from headrace.config import findable, load_object
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import env_id, make
@@ -24,6 +26,7 @@ from headrace.graph.compile import make_cells
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.policies import POLICIES
 from headrace.runtimes import RUNTIMES, Options
+from headrace.runtimes.boot import WORKER
 from headrace.services import checkpoint
 from headrace.services.display import Display
 from headrace.services.evaluate import Evaluator, Player, Score
@@ -212,6 +215,11 @@ def train(
     directory and with what it was started with. `options` are those of `headrace.runtimes.Options`: `debug`,
     `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `restarts`, `deaths`, `hang_seconds`.
     """
+    if WORKER in os.environ:
+        raise UsageError(
+            "train was called while a process of a run loads your script; "
+            "put the call under: if __name__ == '__main__'."
+        )
     keep_compiled()
     goal = Goal.of(steps, seconds, until)
     wanted = _options(options, goal, checkpoint_every)
@@ -221,12 +229,13 @@ def train(
     whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
     # A cell with its optimiser's state and what an update computes on the way.
     require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
-    wanted = replace(wanted, videos=str(directory / "videos"))
+    wanted = replace(wanted, steps=goal.steps, videos=str(directory / "videos"))
     running = RUNTIMES[config.runtime](whole, made, env, config.seed, wanted)
-    evaluator: Evaluator | None = None
     try:
-        if wanted.evaluate and not running.evaluates:
-            evaluator = Evaluator(whole.graph, running.cells(), env, config.seed, wanted.eval_episodes)
+
+        def evaluator() -> Evaluator:
+            return Evaluator(whole.graph, running.cells(), env, config.seed, wanted.eval_episodes)
+
         elapsed, best, fresh = 0.0, None, False
         if resume is not None:
             template, _ = running.state()
@@ -241,7 +250,7 @@ def train(
         display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)
         try:
             with interruptible(session):
-                session.train(evaluator, wanted.eval_every, display)
+                session.train(evaluator if wanted.evaluate else None, wanted.eval_every, display)
         except HeadraceError:
             if fresh and not (directory / "checkpoints").exists():
                 shutil.rmtree(directory)  # it never got anywhere: leave nothing half-written
@@ -252,8 +261,6 @@ def train(
         run = Run(directory, made, env, whole.graph, jax.tree.map(_kept, running.cells()), config.seed)
     finally:
         running.close()
-        if evaluator is not None:
-            evaluator.close()
     run.interrupted, run.reached = session.interrupted, session.reached
     return run
 
@@ -262,7 +269,7 @@ def _options(given: dict[str, Any], goal: Goal, checkpoint_every: float) -> Opti
     """The options asked for, if they make sense."""
     known = {field.name for field in fields(Options)}
     for name in given:
-        if name not in known:
+        if name not in known - {"steps", "videos"}:
             raise UsageError(
                 f"train has no option '{name}'{nearest(name, known)} (options: {', '.join(sorted(known))})."
             )
@@ -323,9 +330,24 @@ def _settle(
     if algorithm is None or env is None:
         raise UsageError("give an algorithm and an environment, such as: headrace train sac Pendulum-v1.")
     made, seed = find_algorithm(algorithm), seed or 0
+    hidden = [
+        thing for thing in (type(made), *_functions(made), env) if not (isinstance(thing, str) or findable(thing))
+    ]
+    if policy is None and runtime is None and hidden and not trace(made, env).spec.pure:
+        print(
+            f"headrace: {_called(hidden[0])} cannot be found by other processes, so all runs in this one; "
+            "define it at the top of a module or file to have every core used.",
+            file=sys.stderr,
+        )
+        policy = "single"
     policy = policy or default_policy(trace(made, env))
-    apart = policy != "single" and not options.debug
+    apart = policy != "single" and not options.debug and not hidden
     runtime = runtime or ("processes" if apart else "inline")
+    if runtime == "processes" and hidden:
+        raise UsageError(
+            f"{_called(hidden[0])} cannot be found by other processes; define it at the top of a module or file, "
+            "or use the inline runtime."
+        )
     if runtime not in RUNTIMES:
         raise UsageError(f"there is no runtime '{runtime}'{nearest(runtime, RUNTIMES)} (known: {', '.join(RUNTIMES)}).")
     if not 0 <= seed < 2**63:
@@ -333,6 +355,16 @@ def _settle(
     name, settings = describe(made)
     config = RunConfig(name, settings, env_id(env), policy, runtime, replicas, seed, __version__, staleness)
     return made, env, config, new_directory(out, made.name, env_id(env), seed)
+
+
+def _functions(algorithm: Algorithm[Any]) -> list[Any]:
+    """The functions among its settings."""
+    values = [getattr(algorithm.config, field.name) for field in fields(algorithm.config)]
+    return [value for value in values if callable(value)]
+
+
+def _called(thing: Any) -> str:
+    return repr(getattr(thing, "__qualname__", thing))
 
 
 def _kept(leaf: Any) -> Any:

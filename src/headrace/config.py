@@ -82,6 +82,8 @@ class ReplayConfig(NetConfig):
 
     batch_size: int = 256
     """Transitions in one update."""
+    tune_batch_size: bool = False
+    """Whether the tuner may choose batch_size."""
     replay_capacity: int = 1_000_000
     """Transitions remembered."""
     samples_per_insert: float = 16.0
@@ -125,6 +127,9 @@ class RolloutConfig(NetConfig):
 
 
 C = TypeVar("C", bound=Config)
+
+FILE = "headrace_file_"
+"""What a module loaded from a file is called."""
 
 
 def override(config: C, settings: Mapping[str, Any]) -> C:
@@ -247,16 +252,23 @@ def load_object(path: str) -> Any:
 
 
 def object_path(value: Callable[..., Any]) -> str:
-    """`module:name` of a function or class, or `file.py:name` if it stands in the script that was started."""
+    """`module:name` of a function or class, or `file.py:name` if it was loaded from a file or the script started."""
     module = value.__module__
-    if module == "__main__":
-        module = str(Path(getattr(sys.modules["__main__"], "__file__", "__main__")).resolve())
+    if module == "__main__" or module.startswith(FILE):
+        module = str(Path(getattr(sys.modules[module], "__file__", None) or module).resolve())
     return f"{module}:{value.__qualname__}"
+
+
+def findable(value: Any) -> bool:
+    """Whether another process finds this function or class by its path, and finds the same."""
+    name = getattr(value, "__qualname__", "<")
+    module = sys.modules.get(getattr(value, "__module__", ""))
+    return "<" not in name and getattr(module, "__file__", None) is not None
 
 
 def _load_file(path: Path) -> Any:
     """A module from a file, once."""
-    name = f"headrace_file_{abs(hash(path.resolve()))}"
+    name = f"{FILE}{abs(hash(path.resolve()))}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:

@@ -7,8 +7,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -48,9 +49,14 @@ class Session:
     def elapsed(self) -> float:
         return self.before + time.monotonic() - self.began
 
-    def train(self, evaluator: Evaluator | None, eval_every: int | None, display: Display) -> None:
-        """Run until the goal; `evaluator` is None where the runtime has its own, or none is wanted."""
+    def train(self, evaluators: Callable[[], Evaluator] | None, eval_every: int | None, display: Display) -> None:
+        """Run until the goal; `evaluators` makes an evaluator, None if nothing is to be evaluated."""
+        with ExitStack() as held:
+            self._train(partial(_held, held, evaluators) if evaluators else None, eval_every, display)
+
+    def _train(self, evaluators: Callable[[], Evaluator] | None, eval_every: int | None, display: Display) -> None:
         progress = self.runtime.progress
+        evaluator = None if evaluators is None or self.runtime.evaluates else evaluators()
         evaluating, first = 0.0, True
         evaluated_at, logged, saved = progress.env_steps, self.elapsed, self.elapsed
         while not self.interrupted and not self.reached and not self.goal.spent(progress.env_steps, self.elapsed):
@@ -75,10 +81,10 @@ class Session:
             if self.elapsed - saved >= self.checkpoint_every:
                 self.save()
                 saved = self.elapsed
-        if evaluator is not None and not (self.reached or self.interrupted) and evaluated_at != progress.env_steps:
-            self._scored(evaluator.score(self.runtime.cells()))
         figures = self.runtime.figures()
         self.runtime.stop()
+        if evaluators is not None and not (self.reached or self.interrupted) and evaluated_at != progress.env_steps:
+            self._scored((evaluator or evaluators()).score(self.runtime.cells()))
         self._log(figures)
         self.save()
 
@@ -136,6 +142,13 @@ def interruptible(session: Session) -> Iterator[None]:
     finally:
         for number, handler in held.items():
             signal.signal(number, handler)
+
+
+def _held(stack: ExitStack, make: Callable[[], Evaluator]) -> Evaluator:
+    """An evaluator that is closed with the stack."""
+    evaluator = make()
+    stack.callback(evaluator.close)
+    return evaluator
 
 
 def _finite(value: float) -> float | None:

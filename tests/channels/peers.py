@@ -9,7 +9,6 @@ import random
 import subprocess
 import sys
 import time
-from fractions import Fraction
 
 import jax
 import numpy as np

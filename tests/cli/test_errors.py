@@ -231,4 +231,4 @@ def test_our_own_bug_exits_with_one() -> None:
 
 def test_plan_json_is_the_plan(trained: Path) -> None:
     plan = json.loads((trained / "plan.json").read_text())
-    assert [fragment["id"] for fragment in plan["fragments"]] == ["all"]
+    assert [fragment["id"] for fragment in plan["fragments"]] == ["collect", "learn"]

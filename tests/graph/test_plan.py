@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from headrace.algorithms import DQN, PPO, SAC
+from headrace.algorithms import PPO, SAC
 from headrace.graph import Fragment, cut, fuse, trace, verify
 from headrace.machine import Machine
 from headrace.policies import POLICIES, single, single_learner_coarse
@@ -70,7 +70,8 @@ def test_every_edge_between_two_fragments_is_cut_and_none_inside():
         assert (found is not None) == crosses
         if found:
             channels = {"cell": ("latest", 3), "data": ("lockstep", 0)}
-            assert (found.channel, found.staleness) == channels[edge.kind]
+            drawn = edge.source == "replay.sample"  # whoever learns from the table draws from it
+            assert (found.channel, found.staleness) == (("table", 0) if drawn else channels[edge.kind])
     assert len(plan.cuts) == sum(plan.cut_of(edge) is not None for edge in sac().edges) == 8
 
 
@@ -95,7 +96,7 @@ def test_fuse_leaves_on_policy_learning_alone():
 def test_without_being_asked_a_policy_makes_a_plan_that_verifies(policy, cores):
     machine = Machine(cores, 1 << 34, ("cpu:0",))
     for num_envs in (1, 6, 8):
-        graph = trace(DQN(hidden=(4,), num_envs=num_envs), CARTPOLE.with_envs(num_envs))
+        graph = trace(SAC(hidden=(4,), num_envs=num_envs), PENDULUM.with_envs(num_envs))
         plan = verify(fuse(POLICIES[policy](graph, machine, None)), machine)
         assert num_envs % plan.collector.replicas == 0
 
@@ -108,6 +109,8 @@ FRAGMENT = {"id", "nodes", "replicas", "place", "device"}
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize("graph", [sac, ppo])
 def test_json_has_everything_and_survives_the_round_trip(policy, graph):
+    if policy == "dual_device" and graph is ppo:
+        pytest.skip("it refuses on-policy loops")
     graph = graph()
     plan = fuse(POLICIES[policy](graph, MACHINE, None if policy == "single" else 2))
     plain = plan.to_json()

@@ -18,7 +18,7 @@ from headrace.core import Algorithm, Env, Learned, Reads, Replay, ReplayConfig, 
 from headrace.graph import fuse, trace, verify
 from headrace.machine import Machine
 from headrace.policies import POLICIES
-from headrace.runtimes import inline
+from headrace.runtimes import Options, inline
 from headrace.types import Box, Discrete, EnvSpec, Transition
 
 MACHINE = Machine(cores=2, memory=1 << 34, devices=("cpu:0",))
@@ -125,7 +125,7 @@ SETTINGS = {"num_envs": 2, "batch_size": 4, "warmup": 8, "samples_per_insert": 2
 
 def start(algorithm, spec, env, policy="single", replicas=1, seed=0, debug=False):
     plan = verify(fuse(POLICIES[policy](trace(algorithm, spec), MACHINE, replicas)), MACHINE)
-    return inline(plan, algorithm, env, seed, debug)
+    return inline(plan, algorithm, env, seed, Options(debug=debug))
 
 
 def probe(cycles, seed=0, policy="single", replicas=1, kind=Probe, debug=False, **settings):

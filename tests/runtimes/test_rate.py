@@ -20,7 +20,7 @@ def test_replayed_per_inserted_is_what_was_asked_for(per_insert: float, num_envs
         replay_capacity=2_000,
         exploration_updates=10,
     )
-    runtime = inline(headrace.plan(algorithm, env), algorithm, env, seed=0)
+    runtime = inline(headrace.plan(algorithm, env, "single"), algorithm, env, seed=0)
     progress = runtime.progress
     while progress.env_steps < 400:
         runtime.advance()

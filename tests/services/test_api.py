@@ -39,7 +39,7 @@ def dqn(**settings):
     return DQN(**(defaults | {"replay_capacity": 500} | settings))
 
 
-OPTIONS = {"progress": False, "eval_episodes": 3, "eval_every": 64}
+OPTIONS = {"policy": "single", "progress": False, "eval_episodes": 3, "eval_every": 64}
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ KEYS = {
     "eval/mean_reward",
     "eval/std_reward",
     "eval/mean_ep_length",
+    "eval/version",
 }
 
 
@@ -69,6 +70,7 @@ def test_numbers_are_what_happened(recorder, tmp_path):
         "eval/mean_reward": 2.0,
         "eval/std_reward": 1.0,
         "eval/mean_ep_length": 15.0,
+        "eval/version": 0,
         "train/loss": 1.5,
     }
     assert lines(tmp_path) == [line]

@@ -146,7 +146,8 @@ def cut(graph: Graph, policy: str, fragments: tuple[Fragment, ...], staleness: i
 
 def _channel(graph: Graph, edge: Edge) -> Channel:
     """What fits an edge. A replayed batch need not cross: whoever learns from it draws its own from the table."""
-    drawn = edge.source == graph.source.id and not graph.on_policy
+    source = graph.by_id[edge.source]
+    drawn = edge.kind == "data" and source.kind == "store" and (source.options or {}).get("store") == "replay"
     return "table" if drawn else CHANNELS[edge.kind]
 
 

@@ -13,13 +13,12 @@ def dual_device(graph: Graph, machine: Machine, replicas: int | None = None) -> 
     """`desktop` with the stages that write what acting reads apart from the rest of learning, on two devices."""
     acting = {bound.cell for node in (*graph.where(domain="collect"), graph.play) for bound in node.reads}
     learning = graph.where(domain="learn", role="learning")
-    actor = tuple(node.id for node in learning if any(bound.cell in acting for bound in node.writes))
-    critic = tuple(node.id for node in graph.where(domain="learn") if node.id not in actor)
-    if len(actor) == len(learning) or graph.on_policy:
+    ahead = tuple(node.id for node in learning if any(bound.cell in acting for bound in node.writes))
+    rest = tuple(node.id for node in graph.where(domain="learn") if node.id not in ahead)
+    if len(ahead) == len(learning) or graph.on_policy:
         raise PlanError(
-            f"policy 'dual_device' learns actor and critic apart, but {graph.algorithm} "
-            + ("learns each trajectory in one go" if graph.on_policy else f"learns all in stage '{learning[0].id}'")
-            + "; use desktop."
+            f"policy 'dual_device' learns what acts apart from what judges, but {graph.algorithm} learns both in stage "
+            f"'{learning[0].id}'; use desktop."
         )
     first, second = halves(machine)
     collect = tuple(node.id for node in graph.where(domain="collect"))
@@ -27,14 +26,14 @@ def dual_device(graph: Graph, machine: Machine, replicas: int | None = None) -> 
     devices = machine.devices
     fragments = (
         Fragment("collect", collect, replicas=samplers, device=machine.host, cores=second),
-        Fragment("critic", critic, device=devices[0], cores=first),
-        Fragment("actor", actor, device=devices[min(1, len(devices) - 1)], cores=second),
+        Fragment("learn_rest", rest, device=devices[0], cores=first),
+        Fragment("learn_acting", ahead, device=devices[min(1, len(devices) - 1)], cores=second),
     )
     return cut(graph, "dual_device", fragments, staleness=STALENESS)
 
 
 def halves(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Two disjoint sets of cores: the critic's, and the actor's, where the samplers run too."""
+    """Two disjoint sets of cores; samplers run on the second, where what acts is learned: it takes less."""
     cores = tuple(range(machine.cores))
     half = (len(cores) + 1) // 2
     return cores[:half], cores[half:] or cores

@@ -15,6 +15,8 @@ from headrace.services.progress import Progress
 class Options:
     """What a person may ask for besides the plan."""
 
+    steps: int | None = None
+    """Environment steps after which nothing more is collected."""
     debug: bool = False
     """Compile nothing, so that print and breakpoints work in stages."""
     evaluate: bool = True

@@ -24,6 +24,10 @@ sys.exit(importlib.import_module(sys.argv[1]).main())
 core that the process may use."""
 
 
+WORKER = "HEADRACE_WORKER"
+"""Set in processes that are part of a run: they start none themselves."""
+
+
 def present_cores() -> list[int]:
     """The numbers of the cores that this process may use; a plan counts them from 0."""
     if hasattr(os, "sched_getaffinity"):
@@ -49,6 +53,7 @@ def start(
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "HEADRACE_CORES": ",".join(str(core) for core in cores),
         "HEADRACE_NICE": str(nice),
+        WORKER: "1",
     }
     words = [sys.executable, "-c", BOOT, module]
     return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, **popen)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.channels.memory import Memory, measure
+from headrace.channels.table import require_table
 from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
@@ -47,14 +48,16 @@ class Processes(Runtime):
         self.options = options
         self.evaluates = options.evaluate
         self.progress = Progress()
+        if not plan.graph.on_policy:
+            step = plan.graph.stored
+            row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), step)
+            require_table(row, plan.graph.sink.option("capacity"))
         self.start = make_cells(algorithm, plan.graph, seed)
 
         def share(layout: Any) -> Shared:
             return Shared(layout, plan, self.start, options.eval_episodes)
 
-        self.memory = Memory.create(
-            measure(share), "the replay store and the weights", "set replay_capacity lower, for instance to a tenth"
-        )
+        self.memory = Memory.create(measure(share), "what the processes share", "set hidden to smaller sizes")
         self.shared = share(self.memory.layout())
         self.supervisor = Supervisor(options, self._silent_for, self._doing)
         self.read = np.zeros(self.shared.replicas, np.int64)
@@ -236,7 +239,21 @@ class Processes(Runtime):
             self.shared.table.fill(arrays["replay"])
         self.before = self._counts()
 
+    def _finish(self) -> None:
+        """If all is collected, let what is due be learned: so that a run of so many steps is always the same run."""
+        shared = self.shared
+        passes, most = int(shared.passes.min()), self.options.steps
+        while self.processes and most is not None and passes * shared.pace.collected >= most:
+            if not any(
+                shared.pace.learned_before(passes) >= learned + shared.pace.repeat for learned in shared.learned
+            ):
+                return
+            time.sleep(POLL)
+            self._look()
+
     def stop(self, at_once: bool = False) -> None:
+        if not at_once:
+            self._finish()
         self.shared.stop()
         running = bool(self.processes)
         self.supervisor.stop(at_once)

@@ -57,4 +57,7 @@ def sample(worker: Worker) -> None:
 
 
 def _may_collect(worker: Worker, number: int) -> bool:
-    return worker.asked_to_pause or worker.shared.pace.may_collect(number, int(worker.shared.learned.min()))
+    shared, most = worker.shared, worker.options.steps
+    if most is not None and number * shared.pace.collected >= most:
+        return worker.asked_to_pause
+    return worker.asked_to_pause or shared.pace.may_collect(number, int(shared.learned.min()))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -46,7 +48,7 @@ class Video:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.aside.touch()
         except OSError as error:
-            raise UsageError(f"'{self.path}' cannot be written ({error.strerror}); choose another file.") from None
+            raise _refusal(self.path, error.strerror) from None
         self.complaints = tempfile.TemporaryFile()  # noqa: SIM115, it is closed with the video
 
     def __enter__(self) -> Video:
@@ -78,18 +80,19 @@ class Video:
 
     def close(self) -> None:
         """Finish the file; of a video without frames nothing stays."""
-        encoder = self.encoder
-        if encoder is None:
-            self.discard()
-            return
-        assert encoder.stdin is not None
-        try:
-            encoder.stdin.close()
-        except OSError:
-            raise self._failure() from None
-        if encoder.wait() != 0:
-            raise self._failure()
-        self.aside.replace(self.path)
+        if self.encoder is not None:
+            assert self.encoder.stdin is not None
+            try:
+                self.encoder.stdin.close()
+            except OSError:
+                raise self._failure() from None
+            if self.encoder.wait() != 0:
+                raise self._failure()
+            try:
+                self.aside.replace(self.path)
+            except OSError as error:
+                self.discard()
+                raise _refusal(self.path, error.strerror) from None
         self.discard()
 
     def discard(self) -> None:
@@ -106,10 +109,11 @@ class Video:
             ffmpeg = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
         except RuntimeError as error:
             raise UsageError(f"--record found no ffmpeg ({error}); install one.") from None
+        target = str(self.aside.absolute())  # or a colon in the name would make it an address
         raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{self.fps:g}", "-i", "-"]
         # Of its own session: a Ctrl-C is for us, who then decide what becomes of the file.
         return subprocess.Popen(
-            [ffmpeg, "-y", "-v", "error", *raw, *_encoding(self.path.suffix, self.fps), str(self.aside)],
+            [ffmpeg, "-y", "-v", "error", *raw, *_encoding(self.path.suffix, self.fps), target],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self.complaints,
@@ -117,11 +121,18 @@ class Video:
         )
 
     def _failure(self) -> UsageError:
+        """What ffmpeg complained of first; the rest follows from it."""
+        assert self.encoder is not None
+        with suppress(subprocess.TimeoutExpired):
+            self.encoder.wait(1.0)
         self.complaints.seek(0)
-        lines = self.complaints.read().decode(errors="replace").split("\n")
-        said = [line.strip() for line in lines if line.strip()]
+        first = self.complaints.readline().decode(errors="replace").strip()
         self.discard()
-        return UsageError(f"'{self.path}' cannot be written ({said[-1] if said else 'ffmpeg ended'}).")
+        return _refusal(self.path, re.sub(r"^\[[^]]*\] ", "", first) or "ffmpeg ended")
+
+
+def _refusal(path: Path, reason: str | None) -> UsageError:
+    return UsageError(f"'{path}' cannot be written ({reason}); choose another file.")
 
 
 def _encoding(suffix: str, fps: float) -> list[str]:

@@ -90,9 +90,9 @@ class Viewer:
         name = self.env.spec.id
         drawn = self.env.render()
         if drawn is None and self.pure:
-            raise EnvError(f"{name} is a JAX environment, which cannot draw itself; to see one, choose one that can.")
+            raise EnvError(f"{name} is a JAX environment, which cannot draw itself; to see play, choose one that can.")
         if drawn is None:
-            raise EnvError(f"{name} gives no frames; to be seen, it needs render_mode='rgb_array'.")
+            raise EnvError(f"{name} gives no frames; to be seen it needs render_mode='rgb_array'.")
         if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] != 3:
             raise EnvError(f"{name} draws {drawn.dtype}{list(drawn.shape)}; a frame is uint8[height, width, 3].")
         return np.array(drawn, order="C")  # an environment may draw into the same array again
