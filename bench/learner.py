@@ -13,8 +13,9 @@ import sys
 
 from measure import confine, interleaved, report
 
-CORES = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-confine(CORES)
+CORES = int(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else 1
+if __name__ == "__main__":
+    confine(CORES)
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402

@@ -1,0 +1,97 @@
+"""SAC on HalfCheetah-v5 on one machine: `desktop` and `dual_device` against SBX, SB3 and the GEMM limit.
+
+    bench/peers/setup.sh && python bench/desktop.py [rounds] [seconds]        defaults: 2 rounds of 15 s each
+
+2x256, batch 256, 16 frames replayed for each step, both sides running. Everything takes its turn, forwards and
+backwards, each in processes of its own; medians are reported. The limit is the GEMM rate of both cores, measured at the
+same time, less the share of a core that the sampler used, over the useful work of a frame (bench/learner.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from learner import flops_per_frame
+from measure import report
+
+import headrace
+from headrace.trial import Speed, try_out
+
+HERE = Path(__file__).parent
+PEERS = Path(os.environ.get("PEERS", Path.home() / ".cache" / "headrace" / "peers"))
+ENV = "HalfCheetah-v5"
+ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 15.0
+WARM = 10.0
+
+
+def ours(policy: str) -> Speed:
+    algorithm = headrace.SAC(hidden=(256, 256), batch_size=256, samples_per_insert=16)
+    return try_out(headrace.plan(algorithm, ENV, policy), algorithm, ENV, seconds=SECONDS, warm=WARM)
+
+
+def peer(name: str) -> Speed:
+    words = [PEERS / name / "bin" / "python", HERE / "peers" / "run.py", "sac", name]
+    words += ["--env", ENV, "--seconds", str(SECONDS), "--warm", str(WARM)]
+    bare = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=bare)
+    line = json.loads(done.stdout.splitlines()[-1])
+    return Speed(line["steps_per_s"], line["frames_per_s"], {})
+
+
+def gemm() -> float:
+    """GFLOP/s of all cores together, each with one thread."""
+    cores = sorted(os.sched_getaffinity(0))
+    words = [sys.executable, str(HERE / "gemm.py")]
+    running = [subprocess.Popen([*words, str(core), "6"], stdout=subprocess.PIPE, text=True) for core in cores]
+    return sum(float(process.communicate()[0]) for process in running)
+
+
+def main() -> None:
+    turns = {
+        "sbx": lambda: peer("sbx"),
+        "dual_device": lambda: ours("dual_device"),
+        "desktop": lambda: ours("desktop"),
+        "sb3": lambda: peer("sb3"),
+    }
+    seen: dict[str, list[Speed]] = {name: [] for name in turns}
+    limits = [gemm()]
+    for i in range(ROUNDS):
+        for name in list(turns) if i % 2 == 0 else reversed(list(turns)):
+            seen[name].append(turns[name]())
+            speed = seen[name][-1]
+            print(f"{name:>12}: {speed.update_frames:7.0f} frames/s, {speed.env_steps:6.0f} steps/s  {speed.busy}")
+        limits.append(gemm())
+    frames = {name: statistics.median(speed.update_frames for speed in speeds) for name, speeds in seen.items()}
+    steps = {name: statistics.median(speed.env_steps for speed in speeds) for name, speeds in seen.items()}
+    best = max(("desktop", "dual_device"), key=lambda name: frames[name])
+    sampling = statistics.median(
+        sum(share for name, share in speed.busy.items() if name.startswith("sampler")) for speed in seen[best]
+    )
+    cores = len(os.sched_getaffinity(0))
+    limit = statistics.median(limits) * (1 - sampling / cores) * 1e9 / flops_per_frame()
+    report(
+        "desktop",
+        {
+            **{f"{name}, update frames/s": value for name, value in frames.items()},
+            **{f"{name}, env steps/s": value for name, value in steps.items()},
+            "the better of ours": best,
+            "frames, best / SBX (at least 1.35)": frames[best] / frames["sbx"],
+            "frames, best / SB3 (at least 2.6)": frames[best] / frames["sb3"],
+            "steps, best / SBX (at least 10)": steps[best] / steps["sbx"],
+            "steps, best / SB3 (at least 10)": steps[best] / steps["sb3"],
+            "GEMM, all cores at once, GFLOP/s": statistics.median(limits),
+            "sampler's share of a core": sampling,
+            "frames, best / GEMM limit (at least 0.8)": frames[best] / limit,
+            "dual_device / desktop's one-core learner (at least 1.25)": frames["dual_device"] / frames["desktop"],
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
