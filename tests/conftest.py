@@ -6,4 +6,5 @@ import os
 from pathlib import Path
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
+os.environ.setdefault("HEADRACE_NO_TUNE", "1")  # tests/tune asks for it; elsewhere it would only take time
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

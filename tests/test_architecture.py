@@ -32,9 +32,11 @@ ALLOWED: dict[str, set[str]] = {
     "runtimes": BASE | {"core", "envs", "graph", "channels", "machine", "services"},
     "session": BASE | {"core", "runtimes", "services"},
     "tune": BASE | {"core", "envs", "graph", "channels", "machine", "policies", "runtimes", "services"},
+    "trial": BASE | {"core", "graph", "runtimes"},
     "api": BASE
     | {"core", "tune", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "session"},
-    "cli": BASE | {"core", "tune", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api"},
+    "cli": BASE
+    | {"core", "trial", "tune", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api"},
 }
 DOORS = {"__init__", "__main__"}
 MODULES = sorted(

@@ -6,7 +6,9 @@ import math
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from headrace.graph import Graph, Plan
 from headrace.graph.compile import make_cells
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.policies import POLICIES
-from headrace.runtimes import RUNTIMES, Options
+from headrace.runtimes import RUNTIMES, Options, Processes
 from headrace.runtimes.boot import WORKER
 from headrace.services import checkpoint
 from headrace.services.display import Display
@@ -36,8 +38,14 @@ from headrace.services.run import RunConfig, describe, new_directory
 from headrace.services.video import check_file
 from headrace.services.window import missing
 from headrace.session import Session, interruptible
+from headrace.tune import Choice, cached, remember
+from headrace.tune import tune as run_tuner
+from headrace.tune.refine import Refinement
 from headrace.types import MASK, Dict, EnvSpec, Tree, native, struct, tree_bytes
 from headrace.version import __version__
+
+NO_TUNE = "HEADRACE_NO_TUNE"
+"""A variable that, set, keeps `train` from tuning, as `--no-tune` does."""
 
 
 def find_algorithm(algorithm: str | type[Algorithm[Any]] | Algorithm[Any]) -> Algorithm[Any]:
@@ -202,6 +210,7 @@ def train(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     checkpoint_every: float = 300.0,
+    tune: bool = True,
     progress: bool | None = None,
     **options: Any,
 ) -> Run:
@@ -212,7 +221,8 @@ def train(
 
     The policy is `desktop` unless given (`single` for JAX environments), the runtime `processes` where there is more
     than one fragment (`inline` otherwise), and the seed 0. `resume` goes on with a run, its replay included, in its own
-    directory and with what it was started with. `options` are those of `headrace.runtimes.Options`: `debug`,
+    directory and with what it was started with. `tune` lets the tuner choose what is not set, once for each machine,
+    algorithm and environment (at most 20 s). `options` are those of `headrace.runtimes.Options`: `debug`,
     `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `restarts`, `deaths`, `hang_seconds`.
     """
     if WORKER in os.environ:
@@ -226,7 +236,16 @@ def train(
     made, env, config, directory = _settle(
         algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, wanted
     )
+    asked = made
+    choice = None if config.tuned is None else Choice.from_json(config.tuned)
+    if choice is None and resume is None and tune and NO_TUNE not in os.environ and config.runtime == "processes":
+        say = (lambda text: None) if progress is False else _say
+        choice = tuned(made, env, config.policy, replicas=config.replicas, say=say)
+        made = choice.settle(made)
+        config = replace(config, settings=describe(made)[1], replicas=choice.replicas, tuned=choice.to_json())
     whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
+    if choice is not None:
+        whole = graphs.verify(choice.place(whole), Machine.detect())
     # A cell with its optimiser's state and what an update computes on the way.
     require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
     wanted = replace(wanted, steps=goal.steps, videos=str(directory / "videos"))
@@ -245,12 +264,20 @@ def train(
         else:
             fresh = not directory.exists()
             config.write(directory, whole.to_json())
+        refine = None
+        if fresh and choice is not None and not choice.refined and isinstance(running, Processes):
+            refine = Refinement(running, partial(_refined, choice, asked, env, config, whole, directory, replicas))
         session = Session(running, directory, goal, elapsed, checkpoint_every)
         session.recorder.best = -math.inf if best is None else best
         display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)
         try:
             with interruptible(session):
-                session.train(evaluator if wanted.evaluate else None, wanted.eval_every, display)
+                session.train(
+                    evaluator if wanted.evaluate else None,
+                    wanted.eval_every,
+                    display,
+                    refine,
+                )
         except HeadraceError:
             if fresh and not (directory / "checkpoints").exists():
                 shutil.rmtree(directory)  # it never got anywhere: leave nothing half-written
@@ -263,6 +290,46 @@ def train(
         running.close()
     run.interrupted, run.reached = session.interrupted, session.reached
     return run
+
+
+def tuned(
+    algorithm: Algorithm[Any],
+    env: Any,
+    policy: str | None = None,
+    *,
+    replicas: int | None = None,
+    seconds: float = 20.0,
+    anew: bool = False,
+    say: Callable[[str], Any] = print,
+) -> Choice:
+    """What the tuner chooses for this machine: as remembered, or measured (`anew` in any case)."""
+    machine = Machine.detect()
+    policy = policy or default_policy(trace(algorithm, env))
+    found = None if anew else cached(algorithm, env, policy, machine, replicas)
+    if found is not None:
+        say(f"tuned before: {found}")
+        return found
+    return run_tuner(algorithm, env, policy, machine, seconds=seconds, replicas=replicas, say=say)
+
+
+def _refined(
+    choice: Choice,
+    asked: Algorithm[Any],
+    env: Any,
+    config: RunConfig,
+    whole: Plan,
+    directory: Path,
+    replicas: int | None,
+    repeat: int,
+) -> None:
+    """Freeze what proved best on the running system: for this run and for the next like it."""
+    frozen = replace(choice, repeat=repeat, refined=True)
+    replace(config, tuned=frozen.to_json()).write(directory, frozen.place(whole).to_json())
+    remember(frozen, asked, env, config.policy, Machine.detect(), replicas)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _options(given: dict[str, Any], goal: Goal, checkpoint_every: float) -> Options:

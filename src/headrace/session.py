@@ -49,8 +49,19 @@ class Session:
     def elapsed(self) -> float:
         return self.before + time.monotonic() - self.began
 
-    def train(self, evaluators: Callable[[], Evaluator] | None, eval_every: int | None, display: Display) -> None:
-        """Run until the goal; `evaluators` makes an evaluator, None if nothing is to be evaluated."""
+    def train(
+        self,
+        evaluators: Callable[[], Evaluator] | None,
+        eval_every: int | None,
+        display: Display,
+        refine: Callable[[], str | None] | None = None,
+    ) -> None:
+        """Run until the goal.
+
+        `evaluators` makes an evaluator, None if nothing is to be evaluated. `refine` is called between two looks and
+        may have something to say.
+        """
+        self.refine = refine
         with ExitStack() as held:
             self._train(partial(_held, held, evaluators) if evaluators else None, eval_every, display)
 
@@ -63,7 +74,8 @@ class Session:
             self.runtime.advance()
             self.recorder.episodes(progress.episodes)
             progress.episodes = []
-            for notice in progress.notices:
+            refined = self.refine() if self.refine is not None else None
+            for notice in (*progress.notices, *([refined] if refined else [])):
                 display.say(notice)
             progress.notices = []
             score = self.runtime.take_score()

@@ -18,10 +18,11 @@ from headrace.cli.doctor import doctor
 from headrace.cli.video import record
 from headrace.config import field_docs, override, to_json
 from headrace.core.algorithm import Algorithm
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError, HeadraceError, PlanError
 from headrace.graph.render import render
 from headrace.policies import POLICIES
 from headrace.services.video import check_file
+from headrace.trial import try_out
 
 INTERRUPTED = 130
 
@@ -34,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
         "graph": graph,
         "policies": policies,
         "algorithms": algorithms,
+        "tune": tune,
+        "bench": bench,
         "doctor": doctor,
     }
     try:
@@ -75,6 +78,7 @@ def train(options: argparse.Namespace) -> int:
         eval_every=options.eval_every,
         eval_episodes=options.eval_episodes,
         evaluate=not options.no_eval,
+        tune=not options.no_tune,
         view=options.view,
         record_every=options.record_every,
         record_format=options.record_format,
@@ -128,6 +132,36 @@ def graph(options: argparse.Namespace) -> int:
             options.format,
         )
     )
+    return 0
+
+
+def tune(options: argparse.Namespace) -> int:
+    """`headrace tune`"""
+    api.tuned(
+        configured(options), options.env, options.policy, replicas=options.replicas, seconds=options.seconds, anew=True
+    )
+    return 0
+
+
+def bench(options: argparse.Namespace) -> int:
+    """`headrace bench`"""
+    if not options.seconds > 0:
+        raise ConfigError(f"--seconds must be above 0, got {options.seconds}.")
+    algorithm = configured(options)
+    rows = []
+    for policy in [options.policy] if options.policy else POLICIES:
+        try:
+            plan = api.plan(algorithm, options.env, policy, staleness=options.staleness, replicas=options.replicas)
+        except PlanError as error:
+            if options.policy:
+                raise
+            rows.append((policy, "-", "-", str(error)))
+            continue
+        print(f"{policy}: running for {options.seconds:g} s", file=sys.stderr)
+        speed = try_out(plan, algorithm, options.env, seconds=options.seconds, warm=min(5.0, options.seconds))
+        busy = ", ".join(f"{name} {share:.0%}" for name, share in speed.busy.items())
+        rows.append((policy, f"{speed.env_steps:,.0f}", f"{speed.update_frames:,.0f}", busy))
+    _table(["policy", "env steps/s", "update frames/s", "share of a core"], rows)
     return 0
 
 

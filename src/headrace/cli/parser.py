@@ -13,6 +13,8 @@ examples:
   headrace train my_package.my_module:MyAlgorithm HalfCheetah-v5 --seconds 300
   headrace train --resume runs/sac-Pendulum-v1-s0-20261115-120000 --steps 200000
   headrace eval runs/sac-Pendulum-v1-s0-20261115-120000 --episodes 20 --record pendulum.gif
+  headrace tune sac HalfCheetah-v5
+  headrace bench sac HalfCheetah-v5 --policy dual_device
   headrace graph ppo CartPole-v1 --policy single_learner_coarse --format svg > ppo.svg
 """
 
@@ -41,6 +43,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     _graph(_command(commands, "graph", "show an algorithm's dataflow graph and its fragments", GRAPH))
     _command(commands, "policies", "list the distribution policies", "List the distribution policies.")
     _algorithms(_command(commands, "algorithms", "list the algorithms and their settings", ALGORITHMS))
+    _tune(_command(commands, "tune", "measure this machine and choose samplers, environments, cores", TUNE))
+    _bench(_command(commands, "bench", "how fast an algorithm runs here, policy by policy", BENCH))
     _command(commands, "doctor", "what this machine has, and what is missing", "Check this machine.")
     return parser.parse_args(arguments)
 
@@ -99,6 +103,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
         "--eval-every", type=_whole, metavar="N", help="steps between evaluations (default: 5 %% of the time)"
     )
     parser.add_argument("--eval-episodes", type=int, default=10, metavar="N", help="episodes of each (default: 10)")
+    parser.add_argument("--no-tune", action="store_true", help="take the policy's own numbers, measure nothing first")
     parser.add_argument("--no-eval", action="store_true", help="no evaluator")
     parser.add_argument(
         "--view",
@@ -134,6 +139,14 @@ def _eval(parser: argparse.ArgumentParser) -> None:
 
 
 GRAPH = "Show an algorithm's dataflow graph, cut into fragments by a distribution policy."
+TUNE = """\
+Measure how fast this machine steps the environment, acts and learns, and choose the samplers, the environments of
+each, the cores and how many updates are fused. `headrace train` does the same when it is started for the first time.
+"""
+BENCH = """\
+Run an algorithm for a while under one policy, or under every one that fits it, and print environment steps and update
+frames a second, and the share of a core that each process used. Run nothing else meanwhile.
+"""
 ALGORITHMS = "List the algorithms, or the settings of one."
 
 
@@ -144,6 +157,16 @@ def _graph(parser: argparse.ArgumentParser) -> None:
 
 def _algorithms(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("algorithm", metavar="ALGO", nargs="?", help="list its settings")
+
+
+def _tune(parser: argparse.ArgumentParser) -> None:
+    _what(parser, optional=False)
+    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="at most so long (default: 20)")
+
+
+def _bench(parser: argparse.ArgumentParser) -> None:
+    _what(parser, optional=False)
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="for each policy (default: 10)")
 
 
 def _whole(text: str) -> int:

@@ -42,6 +42,8 @@ class RunConfig:
     headrace: str
     """The version that started it."""
     staleness: int | None = None
+    tuned: dict[str, Any] | None = None
+    """What the tuner chose, if it was asked."""
 
     def make_algorithm(self, settings: Mapping[str, str]) -> Algorithm[Any]:
         """The algorithm of this run, with other settings where given."""

@@ -1,0 +1,83 @@
+"""What one core can sample at most: raw stepping of the environments, plus a compiled actor, and nothing else.
+
+    python bench/raw.py ENV ENVS CORE SECONDS        ENV is a Gymnasium id or envpool:ID
+
+Prints the median seconds of stepping all ENVS environments once and of choosing their actions (SAC's 2x256 actor).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def stepper(env: str, envs: int) -> tuple[Callable[[Any], Any], Any]:
+    """A function that steps all environments with their actions, and actions that fit."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    if env.startswith("envpool:"):
+        import envpool
+
+        pool = envpool.make_gymnasium(env.removeprefix("envpool:"), num_envs=envs, num_threads=1)
+        pool.reset()
+        space = pool.action_space
+        actions = rng.uniform(space.low, space.high, (envs, *space.shape)).astype(space.dtype)
+        return pool.step, actions
+    import gymnasium
+
+    made = [gymnasium.make(env) for _ in range(envs)]
+    for one in made:
+        one.reset()
+    space = made[0].action_space
+    actions = rng.uniform(space.low, space.high, (envs, *space.shape)).astype(space.dtype)
+
+    def step(actions: Any) -> None:
+        for one, action in zip(made, actions, strict=True):
+            _, _, terminated, truncated, _ = one.step(action)
+            if terminated or truncated:
+                one.reset()
+
+    return step, actions
+
+
+def main() -> None:
+    env, envs, core, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    from measure import confine
+
+    os.sched_setaffinity(0, {core})
+    confine(1)
+
+    import jax
+    import numpy as np
+
+    import headrace
+    from headrace.algorithms.sac import actions as distribution
+    from headrace.graph.compile import make_cells
+
+    graph = headrace.trace(headrace.SAC(num_envs=envs), env)
+    actor = make_cells(headrace.SAC(num_envs=envs), graph, 0)["actor"].module
+    obs = np.zeros((envs, *graph.spec.observation.shape), np.float32)
+    act = jax.jit(lambda obs, key: distribution(actor, obs).sample(key)[0])
+    key = jax.random.key(0)
+    step, chosen = stepper(env, envs)
+    np.asarray(act(obs, key))
+    taken: dict[str, list[float]] = {"step": [], "act": []}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        began = time.perf_counter()
+        np.asarray(act(obs, key))
+        between = time.perf_counter()
+        step(chosen)
+        taken["act"].append(between - began)
+        taken["step"].append(time.perf_counter() - between)
+    print(json.dumps({name: statistics.median(times) for name, times in taken.items()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""The tuner: measures an algorithm, an environment and a machine, and chooses how to run them.
+
+choice = tune(SAC(), "HalfCheetah-v5", "desktop", Machine.detect())
+made = choice.settle(SAC())
+plan = verify(choice.place(fuse(desktop(trace(made, spec), machine, choice.replicas))), machine)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.core.algorithm import Algorithm
+from headrace.envs import HostEnv, env_id, make
+from headrace.errors import UsageError, nearest
+from headrace.graph import Plan, fuse, trace, verify
+from headrace.machine import Machine
+from headrace.policies import POLICIES
+from headrace.runtimes.pace import Pace
+from headrace.tune import tell
+from headrace.tune.cache import cached, remember
+from headrace.tune.choice import Choice
+from headrace.tune.jobs import jobs
+from headrace.tune.measure import measured, waves
+from headrace.tune.model import Terms, load
+from headrace.tune.search import Freedom, choose
+from headrace.types import EnvSpec
+
+__all__ = ["Choice", "cached", "remember", "tune"]
+
+MARGIN = 0.7
+"""Seconds of the time given that are kept for ending the probes and choosing."""
+
+
+def tune(
+    algorithm: Algorithm[Any],
+    env: Any,
+    policy: str,
+    machine: Machine,
+    *,
+    seconds: float = 20.0,
+    replicas: int | None = None,
+    say: Callable[[str], Any] = print,
+) -> Choice:
+    """Measure for at most so many seconds, choose, say why, and remember the choice for `cached`.
+
+    What the user set stays: `replicas`, and `num_envs` where it is not the default of its config. So does num_envs of
+    an on-policy loop, because learning depends on it, and `batch_size` unless `tune_batch_size` is set. If there is
+    nothing to choose or too little could be measured, the choice is what the policy does by itself, `expected` None.
+    """
+    began = time.monotonic()
+    if policy not in POLICIES:
+        raise UsageError(f"there is no policy '{policy}'{nearest(policy, POLICIES)} (known: {', '.join(POLICIES)}).")
+    if not seconds > 0:
+        raise UsageError(f"the tuner needs some seconds, got {seconds:g}.")
+    spec = _spec(env, algorithm.config.num_envs)
+    plan = verify(fuse(POLICIES[policy](trace(algorithm, spec), machine, replicas)), machine)
+    usual = _usual(algorithm, plan)
+    what = f"{algorithm.name} on {env_id(env)}, {policy} policy, {machine.cores} cores"
+    if not _understood(plan):
+        say(f"{what}: nothing to choose; it runs as it is.")
+        return usual
+    say(f"{what}: measuring for up to {seconds:g} s.")
+    terms = _terms(plan, machine)
+    freedom = Freedom(
+        envs=not plan.graph.on_policy and algorithm.config.num_envs == algorithm.config_type().num_envs,
+        replicas=replicas is None and not terms.alone,
+        memory=machine.memory / 4,
+    )
+    groups = waves(jobs(algorithm, env, plan, terms, usual, freedom))
+    costs, troubles = measured(groups, began + max(0.0, seconds - MARGIN))
+    if costs.collect or costs.learn:
+        say(tell.tables(terms, costs))
+    chosen = choose(usual, terms, costs, freedom)
+    found = None if chosen is None else load(chosen, terms, costs)
+    if chosen is None or found is None:
+        why = f" ({troubles[0]})" if troubles else f" in {seconds:g} s"
+        say(f"too little could be measured{why}; it runs as it is.")
+        return usual
+    say(tell.sentence(chosen, terms, found, fused=not plan.graph.on_policy))
+    remember(chosen, algorithm, env, policy, machine, replicas)
+    return chosen
+
+
+def _spec(env: Any, num_envs: int) -> EnvSpec:
+    made = make(env, 1)
+    if isinstance(made, HostEnv):
+        made.close()
+    return made.spec.with_envs(num_envs)
+
+
+def _usual(algorithm: Algorithm[Any], plan: Plan) -> Choice:
+    """What the policy does by itself."""
+    return Choice(
+        num_envs=plan.graph.spec.num_envs,
+        replicas=plan.collector.replicas,
+        repeat=plan.learner.repeat,
+        batch_size=None if plan.graph.on_policy else getattr(algorithm.config, "batch_size", None),
+        cores={fragment.id: fragment.cores for fragment in plan.fragments},
+        unit="steps/s" if plan.graph.on_policy else "frames/s",
+    )
+
+
+def _understood(plan: Plan) -> bool:
+    """Whether the plan is one host process, or a fragment that collects beside others that learn."""
+    if len(plan.fragments) == 1:
+        return not plan.graph.spec.pure  # one XLA program, environments included: nothing stands beside another
+    domains = {plan.graph.by_id[node].domain for node in plan.collector.nodes}
+    return domains == {"collect"} and set(plan.fragments) == {plan.collector, *plan.learners}
+
+
+def _terms(plan: Plan, machine: Machine) -> Terms:
+    graph, pace = plan.graph, Pace.of(plan)
+    return Terms(
+        cores=machine.cores,
+        collector=plan.collector.id,
+        learners=tuple(fragment.id for fragment in plan.learners),
+        per_insert=1.0 if pace.rate is None else float(pace.rate.per_insert),
+        steps=graph.only("env.step").times,
+        size=pace.collected if pace.rate is None else pace.rate.size,
+        turns=pace.staleness == 0,
+        alone=len(plan.fragments) == 1,
+        devices={fragment.id: fragment.device for fragment in plan.learners if fragment.device != machine.host},
+    )

@@ -1,0 +1,78 @@
+"""Choices remembered, so that the next run of the same on the same machine need not measure again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from headrace.config import object_path, to_json
+from headrace.core.algorithm import Algorithm
+from headrace.envs import env_id
+from headrace.errors import HeadraceError
+from headrace.machine import Machine, _processor
+from headrace.tune.choice import Choice
+from headrace.version import __version__
+
+
+def cached(
+    algorithm: Algorithm[Any], env: Any, policy: str, machine: Machine, replicas: int | None = None
+) -> Choice | None:
+    """What was chosen for exactly this before, if anything."""
+    key = describe(algorithm, env, policy, machine, replicas)
+    try:
+        held = json.loads(_path(key).read_text())
+        return Choice.from_json(held["choice"]) if held["of"] == key else None
+    except (OSError, ValueError, KeyError, TypeError, HeadraceError):
+        return None  # none there, half a file, or one of another version: it is written anew
+
+
+def remember(
+    choice: Choice, algorithm: Algorithm[Any], env: Any, policy: str, machine: Machine, replicas: int | None = None
+) -> None:
+    """Keep a choice; what was asked for is that of `cached`."""
+    key = describe(algorithm, env, policy, machine, replicas)
+    path = _path(key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Written beside and renamed: whoever reads meanwhile finds the old file or the new one, never half of it.
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump({"of": key, "choice": choice.to_json()}, file, indent=2)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError:
+        return  # a home that cannot be written costs another measurement, nothing else
+
+
+def describe(
+    algorithm: Algorithm[Any], env: Any, policy: str, machine: Machine, replicas: int | None
+) -> dict[str, Any]:
+    """Everything that a choice depends on."""
+    return {
+        "processor": _processor(),
+        "cores": machine.cores,
+        "memory_gib": round(machine.memory / 2**30),
+        "devices": list(machine.devices),
+        "algorithm": object_path(type(algorithm)),
+        "settings": to_json(algorithm.config),
+        "env": env_id(env),
+        "policy": policy,
+        "replicas": replicas,
+        "headrace": __version__,
+        "jax": jax.__version__,
+    }
+
+
+def _path(key: dict[str, Any]) -> Path:
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+    return home / "headrace" / "tuned" / f"{name}.json"

@@ -1,0 +1,82 @@
+"""What the tuner chooses: a frozen value that settles an algorithm and places a plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.config import fits, override
+from headrace.core.algorithm import Algorithm
+from headrace.errors import ConfigError
+from headrace.graph import Fragment, Plan
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How to run an algorithm under a policy on a machine."""
+
+    num_envs: int
+    """Environments over all samplers together."""
+    replicas: int
+    """Samplers: what to give the policy."""
+    repeat: int
+    """Learning passes fused into one program."""
+    batch_size: int | None
+    """None where the algorithm has no such setting."""
+    cores: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The cores of each fragment, by its id."""
+    unit: str = "frames/s"
+    """What is counted: update frames of a replay loop, environment steps of an on-policy loop."""
+    expected: float | None = None
+    """How many of them in a second; None if nothing could be measured."""
+    refined: bool = False
+    """Whether it has proved itself on the running system."""
+
+    def __post_init__(self) -> None:
+        if min(self.num_envs, self.replicas, self.repeat, self.batch_size or 1) < 1 or self.num_envs % self.replicas:
+            raise ConfigError(
+                f"a choice of num_envs={self.num_envs}, replicas={self.replicas}, repeat={self.repeat}, "
+                f"batch_size={self.batch_size} cannot be; all are at least 1, and replicas divide num_envs."
+            )
+
+    @property
+    def envs(self) -> int:
+        """Environments of each sampler."""
+        return self.num_envs // self.replicas
+
+    def settle(self, algorithm: Algorithm[Any]) -> Algorithm[Any]:
+        """The algorithm with the settings chosen."""
+        settings = {"num_envs": self.num_envs}
+        if self.batch_size is not None:
+            settings["batch_size"] = self.batch_size
+        return type(algorithm)(override(algorithm.config, settings))
+
+    def place(self, plan: Plan) -> Plan:
+        """The plan, made by the policy for so many replicas, with the cores and the fused passes chosen."""
+
+        def placed(fragment: Fragment) -> Fragment:
+            learns = any(plan.graph.by_id[node].domain == "learn" for node in fragment.nodes)
+            cores = self.cores.get(fragment.id, fragment.cores)
+            return dataclasses.replace(fragment, cores=cores, repeat=self.repeat if learns else fragment.repeat)
+
+        return dataclasses.replace(plan, fragments=tuple(placed(fragment) for fragment in plan.fragments))
+
+    def to_json(self) -> dict[str, Any]:
+        """The choice as plain JSON values."""
+        return dataclasses.asdict(self) | {"cores": {name: list(cores) for name, cores in self.cores.items()}}
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> Choice:
+        """The choice that `to_json` wrote; raises `ConfigError` for anything else."""
+        try:
+            cores = {str(name): tuple(int(core) for core in cores) for name, cores in values["cores"].items()}
+            made = Choice(**{**values, "cores": cores})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"this is not a choice of the tuner's ({error}); tune again.") from None
+        for name, hint in typing.get_type_hints(Choice).items():
+            if not fits(getattr(made, name), hint):
+                raise ConfigError(f"{name}={getattr(made, name)!r} is not a choice of the tuner's; tune again.")
+        return made

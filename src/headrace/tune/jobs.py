@@ -1,0 +1,89 @@
+"""What to measure: jobs for the probes, from the plan that the policy makes by itself."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Any
+
+from headrace.config import object_path, to_json
+from headrace.core.algorithm import Algorithm
+from headrace.envs import env_id
+from headrace.errors import ConfigError
+from headrace.graph import Plan
+from headrace.tune.choice import Choice
+from headrace.tune.measure import Job
+from headrace.tune.model import Terms, fusable
+from headrace.tune.probe import Task
+from headrace.tune.search import Freedom
+from headrace.types import tree_bytes
+
+SIZES = (1, 2, 4, 8, 16, 32)
+"""Environments of a sampler: beyond these acting is a small part of a step, and more gain little."""
+
+
+def jobs(algorithm: Algorithm[Any], env: Any, plan: Plan, terms: Terms, usual: Choice, freedom: Freedom) -> list[Job]:
+    """What to measure: a sampler on the last core, and learners with few and with many threads on the others."""
+    counts = range(1, terms.cores + 1) if freedom.replicas else (usual.replicas,)
+    sizes = {usual.num_envs // n for n in counts if usual.num_envs % n == 0}
+    everything = tuple(range(terms.cores))
+    common: dict[str, Any] = {
+        "algorithm": object_path(type(algorithm)),
+        "settings": to_json(algorithm.config),
+        "env": env_id(env),
+        "parent": os.getpid(),
+    }
+    sampler = Task(
+        "collect",
+        threads=terms.cores if terms.alone else 1,
+        fragments=[asdict(plan.collector)],
+        sizes=tuple(sorted({*sizes, *(SIZES if freedom.envs else ())})),
+        usual=usual.envs if freedom.envs else usual.num_envs,
+        **common,
+    )
+    programs = _programs(algorithm, plan, terms, usual)
+    made = [Job(sampler, everything if terms.alone else everything[-1:])]
+    taken = 0
+    for threads in _threads(plan, terms):
+        first = taken if taken + threads <= terms.cores else 0
+        taken = first + threads
+        task = Task("learn", threads, fragments=[asdict(one) for one in plan.learners], programs=programs, **common)
+        made.append(Job(task, everything[first:taken]))
+    return made
+
+
+def _threads(plan: Plan, terms: Terms) -> list[int]:
+    """Numbers of threads to learn with: powers of two, and what the policy gives by itself."""
+    if terms.alone:
+        return [terms.cores]
+    if terms.devices:
+        return [1]  # an accelerator needs one to feed it
+    most = terms.cores if terms.turns else max(1, terms.cores - 1)
+    given = {len(fragment.cores) for fragment in plan.learners if 0 < len(fragment.cores) <= most}
+    return sorted({2**i for i in range(most.bit_length())} | given)
+
+
+def _programs(algorithm: Algorithm[Any], plan: Plan, terms: Terms, usual: Choice) -> tuple[tuple[int, int], ...]:
+    """Passes fused and batch sizes to measure: the usual ones first, then other sizes, then fewer and more passes."""
+    if plan.graph.on_policy:
+        return ((1, terms.size),)
+    row = tree_bytes(plan.graph.stored) // plan.graph.spec.num_envs
+    sizes = [terms.size]
+    if getattr(algorithm.config, "tune_batch_size", False) and usual.batch_size == terms.size:
+        sizes += [size for size in (2 * terms.size, 4 * terms.size) if _allowed(algorithm, size)]
+    tried = {(repeat, size) for size in sizes for repeat in fusable(usual.repeat, size, terms.per_insert, row)}
+    tried.add((usual.repeat, terms.size))
+
+    def later(program: tuple[int, int]) -> tuple[bool, bool, int, int]:
+        repeat, size = program
+        return program != (usual.repeat, terms.size), repeat != usual.repeat, size, -repeat
+
+    return tuple(sorted(tried, key=later))
+
+
+def _allowed(algorithm: Algorithm[Any], batch_size: int) -> bool:
+    try:
+        type(algorithm)(algorithm.config, batch_size=batch_size)
+    except ConfigError:
+        return False
+    return True

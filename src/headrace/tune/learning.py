@@ -1,0 +1,105 @@
+"""Measuring learners: the programs of a run on random batches, drawn as a run draws them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any
+
+import jax
+import numpy as np
+
+from headrace.channels.table import Table
+from headrace.graph import Fragment, Graph
+from headrace.graph.compile import Ticket, bases, draws, stages
+from headrace.tune.probe import LONG, ROUNDS, WINDOW, WINDOWS, Task, Tell, device, prepare
+from headrace.tune.timing import Moment
+from headrace.types import tree_bytes
+
+HELD = 1 << 25
+"""Bytes of the table that batches are drawn from: more than a core's cache holds."""
+
+Draw = Callable[[Ticket], Any]
+"""What a program learns from."""
+
+
+def learn(task: Task, tell: Tell) -> None:
+    """Tell the `seconds` of a program of each `fragment`, for each `repeat` and `size`; then again."""
+    graph, programs, flat = prepare(task)
+    usual = task.programs[0][1]
+    held = random_rows(graph.stored) if graph.on_policy else random_table(graph, usual)
+    known = {usual: (graph, programs)}
+    compiled: dict[tuple[str, int], Callable[..., Any]] = {}
+    for number in count(1):
+        for repeat, size in task.programs:
+            if size not in known:
+                known[size] = prepare(task, batch_size=size)[:2]
+            graph, programs = known[size]
+            for fragment in task.fragments:
+                name = fragment["id"]
+                if (name, size) not in compiled:
+                    one = programs.learner(stages(graph, Fragment(name, tuple(fragment["nodes"]))))
+                    many = one if graph.on_policy else programs.repeated(one, graph.source)
+                    compiled[name, size] = jax.jit(many, donate_argnums=0)
+                with jax.default_device(device(fragment)):
+                    found = partial(tell, fragment=name, threads=task.threads, repeat=repeat, size=size)
+                    draw = partial(drawn, graph, held, repeat)
+                    flat = clock(compiled[name, size], flat, bases(graph, 0, 0), draw, task.threads, found)
+        tell(done=number >= ROUNDS)
+
+
+def drawn(graph: Graph, held: Any, repeat: int, ticket: Ticket) -> Any:
+    """What a learner gives its program: a trajectory, or as many batches as are fused."""
+    source = graph.source
+    if not isinstance(held, Table):
+        return {source.id: held}
+    lead = (repeat, source.option("size"))
+    return held.sample(draws(source, ticket), lead, source.option("gamma"), source.option("steps"))
+
+
+def clock(program: Callable[..., Any], flat: list[Any], keys: Any, draw: Draw, threads: int, found: Tell) -> list[Any]:
+    """Time a program some times, drawing included; returns the cells, which it was given for good."""
+
+    def once(flat: list[Any], number: int) -> list[Any]:
+        ticket = Ticket(keys, np.uint32(number))
+        flat, _ = program(flat, draw(ticket), ticket)
+        jax.block_until_ready(flat)
+        return flat
+
+    flat = once(flat, 0)  # compiles
+    began = Moment.now()
+    for window in range(WINDOWS):
+        since, times = Moment.now(), 0
+        while not times or time.perf_counter() - since.wall < WINDOW:
+            times += 1
+            flat = once(flat, window * 1000 + times)
+        now = Moment.now()
+        found(seconds=now.since(since, threads) / times)
+        if now.wall - began.wall > LONG:
+            break
+    return flat
+
+
+def random_rows(like: Any) -> list[Any]:
+    """Arrays such as these: numbers at random, whole numbers and truth values 0, which every space has."""
+    rng = np.random.default_rng(0)
+
+    def made(leaf: Any) -> Any:
+        rows = np.zeros(leaf.shape, leaf.dtype)
+        if np.issubdtype(leaf.dtype, np.floating):
+            rows[...] = rng.standard_normal(leaf.shape, np.float32)
+        return rows
+
+    return [made(leaf) for leaf in jax.tree.leaves(like)]
+
+
+def random_table(graph: Graph, size: int) -> Table:
+    """A full table of random transitions."""
+    each = tree_bytes(graph.stored) // graph.spec.num_envs
+    table = Table(graph.stored, 1, min(graph.sink.option("capacity"), max(size, HELD // each)))
+    for held, rows in zip(jax.tree.leaves(table.rows), random_rows(table.rows), strict=True):
+        held[...] = rows
+    table.written[:] = table.steps
+    return table

@@ -1,0 +1,108 @@
+"""A process that measures, on the cores and with the threads of the run to come.
+
+Each measurement is one line of JSON, so whoever started the process may end it at any moment and use what is there. It
+goes on measuring until then: what runs beside it is to be measured beside a busy neighbour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from headrace.config import from_json, load_object, override
+from headrace.core.algorithm import Algorithm
+from headrace.envs import make
+from headrace.errors import HeadraceError
+from headrace.graph import Graph, trace
+from headrace.graph.compile import Programs, Shelf, make_cells
+from headrace.machine import keep_compiled
+
+TASK = "HEADRACE_PROBE"
+
+WINDOW, WINDOWS, LONG = 0.1, 4, 1.0
+"""Seconds of one measurement; how many there are of the same in a row; seconds after which fewer are enough."""
+
+ROUNDS = 2
+"""How often everything is measured before it will do: a neighbour's burst spoils one measurement, not two."""
+
+Tell = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a process is to measure."""
+
+    role: Literal["collect", "learn"]
+    threads: int
+    algorithm: str
+    settings: dict[str, Any]
+    env: str
+    fragments: list[dict[str, Any]]
+    """Whose programs: the collector's, or every learner's."""
+    parent: int
+    sizes: tuple[int, ...] = ()
+    """Environments of a sampler, to be tried in this order."""
+    usual: int = 1
+    """Numbers of environments above this are tried only while they gain."""
+    programs: tuple[tuple[int, int], ...] = ()
+    """Passes fused and batch size of each learning program: the usual one first."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Task:
+        return Task(**json.loads(text))
+
+
+def main() -> int:
+    """Measure until killed. What others print, environments among them, goes to the standard error."""
+    # Imported here: they need what is defined above.
+    from headrace.tune import collecting, learning
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide
+    lines = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    task = Task.from_json(os.environ.pop(TASK))
+
+    def tell(**values: Any) -> None:
+        if os.getppid() != task.parent:
+            os._exit(1)  # it is gone, and the kernel did not see to it
+        print(json.dumps(values), file=lines, flush=True)
+
+    try:
+        keep_compiled()
+        roles = {"collect": collecting.collect, "learn": learning.learn}
+        roles[task.role](task, tell)
+    except HeadraceError as error:
+        print(error, file=sys.stderr)
+    except Exception as error:  # noqa: BLE001 - its last line is what a person is shown
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+    return 1
+
+
+def prepare(task: Task, **settings: Any) -> tuple[Graph, Programs, list[Any]]:
+    """The graph, its programs and the cells at the start, as a worker of the run has them."""
+    kind: type[Algorithm[Any]] = load_object(task.algorithm)
+    algorithm = kind(override(from_json(kind.config_type, task.settings), settings))
+    graph = trace(algorithm, make(task.env, 1).spec.with_envs(algorithm.config.num_envs))
+    cells = make_cells(algorithm, graph, 0)
+    shelf = Shelf(cells)
+    return graph, Programs(graph, shelf), [jnp.array(leaf) for leaf in shelf.flat(cells)]
+
+
+def device(fragment: dict[str, Any]) -> Any:
+    """The JAX device of a fragment."""
+    platform, _, number = fragment["device"].partition(":")
+    found = {device.id: device for device in jax.devices(platform)}
+    return found.get(int(number), jax.devices(platform)[0])

@@ -1,0 +1,123 @@
+"""Trying every candidate in the cost model."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.tune.choice import Choice
+from headrace.tune.model import Costs, Terms, load
+
+AS_GOOD = 0.02
+"""Candidates within this share of the best are as good: measurements are no more exact."""
+
+Layout = dict[str, tuple[int, ...]]
+"""The cores of each fragment."""
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """What may be chosen, and what stays as it is."""
+
+    envs: bool
+    """Whether num_envs may change."""
+    replicas: bool
+    memory: float = math.inf
+    """Bytes that all environments together may take."""
+
+
+def choose(usual: Choice, terms: Terms, costs: Costs, freedom: Freedom) -> Choice | None:
+    """The best candidate; of those about as good, the one nearest to what is usual. None if nothing was measured."""
+    if not costs.collect or not costs.learn:
+        return None
+    judged: list[Choice] = []
+    for choice in candidates(usual, terms, costs, freedom):
+        found = load(choice, terms, costs)
+        if found is not None:
+            judged.append(dataclasses.replace(choice, expected=found.throughput))
+    if not judged:
+        return None
+    enough = (1 - AS_GOOD) * max(choice.expected or 0.0 for choice in judged)
+    return min((choice for choice in judged if (choice.expected or 0.0) >= enough), key=lambda c: _distance(c, usual))
+
+
+def _distance(choice: Choice, usual: Choice) -> tuple[float, ...]:
+    """How far a choice is from the usual one: what changes learning comes first."""
+    return (
+        abs(math.log2((choice.batch_size or 1) / (usual.batch_size or 1))),
+        abs(math.log2(choice.num_envs / usual.num_envs)),
+        choice.num_envs,
+        abs(math.log2(choice.repeat / usual.repeat)),
+        choice.replicas,
+        sum(len(cores) for cores in choice.cores.values()),
+        -(choice.expected or 0.0),
+    )
+
+
+def candidates(usual: Choice, terms: Terms, costs: Costs, freedom: Freedom) -> Iterator[Choice]:
+    """Everything that could be chosen, of what was measured."""
+    threads = sorted({threads for _, threads, _, _ in costs.learn})
+    programs = sorted({(repeat, size) for _, _, repeat, size in costs.learn})
+    for layout in layouts(terms, threads):
+        # As many samplers as cores to collect with, unless the user said how many; more would only share them.
+        number = max(1, len(layout.get(terms.collector, ()))) if freedom.replicas else usual.replicas
+        if len(layout.get(terms.collector, ())) > number:
+            continue
+        for num_envs in _environments(usual, costs, freedom, number):
+            for repeat, size in programs:
+                # What one pass collects is at most what one program learns from, or learning would come in bursts.
+                if terms.turns or num_envs == usual.num_envs or num_envs * terms.per_insert <= repeat * size:
+                    batch_size = None if usual.batch_size is None else size
+                    yield Choice(num_envs, number, repeat, batch_size, layout, usual.unit)
+
+
+def _environments(usual: Choice, costs: Costs, freedom: Freedom, number: int) -> list[int]:
+    """Numbers of environments that so many samplers can share."""
+    totals = {usual.num_envs} if usual.num_envs % number == 0 else set()
+    if freedom.envs:
+        most = freedom.memory / costs.memory if costs.memory else math.inf
+        totals |= {number * envs for envs in costs.collect if number * envs <= most}
+    return sorted(totals)
+
+
+def layouts(terms: Terms, threads: list[int]) -> Iterator[Layout]:
+    """The ways to deal out the cores, with learners on as many as were measured.
+
+    Learners stand side by side from the first core on. Samplers have cores of their own behind them, or run beside
+    learners of one thread; never beside one of several, whose threads would all wait for the one that shares its core.
+    """
+    learners, everything = terms.learners, range(terms.cores)
+    if terms.alone:
+        yield {}
+    elif terms.turns:
+        for number, width in itertools.product(_counts(terms.cores), threads):
+            taken = tuple(everything[-number:])
+            yield {terms.collector: taken} | {name: tuple(everything[:width]) for name in learners}
+    elif terms.cores < len(learners):
+        yield dict.fromkeys((terms.collector, *learners), (0,))
+    else:
+        for widths in itertools.product(threads, repeat=len(learners)):
+            ends = list(itertools.accumulate(widths))
+            if ends[-1] > terms.cores:
+                continue
+            starts = [end - width for end, width in zip(ends, widths, strict=True)]
+            homes = {name: tuple(range(start, end)) for name, start, end in zip(learners, starts, ends, strict=True)}
+            shared = [cores[0] for cores in homes.values() if len(cores) == 1]
+            for beside in _subsets(shared):
+                for spare in (0, *_counts(terms.cores - ends[-1])):
+                    taken = (*beside, *everything[ends[-1] : ends[-1] + spare])
+                    if taken:
+                        yield {terms.collector: taken} | homes
+
+
+def _counts(most: int) -> list[int]:
+    """Numbers of samplers to try: all of them up to 8, then larger and larger ones."""
+    ladder = [8 * 2**i + 4 * 2**i * half for i in range(12) for half in (0, 1)]
+    return sorted({*range(1, min(most, 8) + 1), *(n for n in ladder if n <= most), *([most] if most > 0 else [])})
+
+
+def _subsets(cores: list[int]) -> Iterator[tuple[int, ...]]:
+    return itertools.chain.from_iterable(itertools.combinations(cores, n) for n in range(len(cores) + 1))

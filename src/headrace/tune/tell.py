@@ -1,0 +1,91 @@
+"""What was measured and why something was chosen, for a person, in 80 columns."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+
+from rich.console import Console
+from rich.table import Table
+
+from headrace.tune.choice import Choice
+from headrace.tune.model import SAMPLER, TURNS, Costs, Load, Terms, sampler_cores
+
+WIDTH = 80
+
+
+def tables(terms: Terms, costs: Costs) -> str:
+    """Every measurement, as a rate."""
+    collecting = _table("environments of a sampler", [str(envs) for envs in costs.collect])
+    where = f"on {terms.cores} cores" if terms.alone and terms.cores > 1 else "on one core"
+    collecting.add_row(f"steps/s {where}", *(short(envs * terms.steps / s) for envs, s in costs.collect.items()))
+    repeats = sorted({repeat for _, _, repeat, _ in costs.learn})
+    fused = repeats != [1]
+    learning = _table("passes fused (K)" if fused else "", [str(repeat) if fused else "" for repeat in repeats])
+    sizes = {size for _, _, _, size in costs.learn}
+    for name, threads, size in sorted({(name, threads, size) for name, threads, _, size in costs.learn}):
+        found = {k: costs.learn[name, threads, k, size] for k in repeats if (name, threads, k, size) in costs.learn}
+        what = f"{'frames/s' if fused else 'steps/s'} {_called(name, terms)}, {threads} thread{'s' * (threads > 1)}"
+        what += f", batch {size}" if len(sizes) > 1 else ""
+        learning.add_row(what, *(short(k * size / found[k]) if k in found else "-" for k in repeats))
+    text = io.StringIO()
+    console = Console(file=text, width=WIDTH, highlight=False, markup=False)
+    for table in [collecting] * bool(costs.collect) + [learning] * bool(costs.learn):
+        console.print(table)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip())
+
+
+def _table(head: str, names: list[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 0, 0, 2))
+    table.add_column(head, no_wrap=True, min_width=28)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def sentence(choice: Choice, terms: Terms, load: Load, fused: bool) -> str:
+    """The choice, what is expected of it, and what limits it."""
+    envs = f"{choice.envs} environment{'s' * (choice.envs > 1)}"
+    if terms.alone:
+        words = [envs]
+    else:
+        many = choice.replicas > 1
+        cores = tuple(int(core.removeprefix("core ")) for core in sampler_cores(choice, terms))
+        words = [f"{choice.replicas} sampler{'s' * many} with {envs}{' each' * many} on {_listed(cores)}"]
+        words += [f"{_called(name, terms)} on {_listed(choice.cores[name])}" for name in terms.learners]
+    if fused:
+        words += [f"K={choice.repeat}"]
+        words += [f"batch {choice.batch_size}"] if choice.batch_size is not None else []
+    said = f"chosen: {', '.join(words)}: {short(choice.expected or 0)} {choice.unit} expected; {limit(terms, load)}."
+    return textwrap.fill(said, WIDTH)
+
+
+def limit(terms: Terms, load: Load) -> str:
+    """What everything waits for."""
+    parts = load.on[load.busiest]
+    if load.busiest == TURNS:
+        collecting = parts[SAMPLER] / sum(parts.values())
+        return f"collecting takes {collecting:.0%} of the time, learning {1 - collecting:.0%}"
+    names = [_called(name, terms) for name in sorted(parts, key=lambda name: -parts[name])]
+    if len(names) == 1:
+        return f"the {names[0]} is the bottleneck"
+    return f"{load.busiest}, shared by {' and '.join(names)}, is the bottleneck"
+
+
+def short(number: float) -> str:
+    """A rate for a person: 14.1k."""
+    if number >= 1e6:
+        return f"{number / 1e6:.2f}M"
+    return f"{number / 1e3:.1f}k" if number >= 1e3 else f"{number:.3g}"
+
+
+def _called(name: str, terms: Terms) -> str:
+    return "learner" if name != SAMPLER and len(terms.learners) == 1 else name
+
+
+def _listed(cores: tuple[int, ...]) -> str:
+    cores = tuple(sorted(set(cores)))
+    if len(cores) == 1:
+        return f"core {cores[0]}"
+    whole = cores == tuple(range(cores[0], cores[-1] + 1))
+    return f"cores {cores[0]}-{cores[-1]}" if whole else f"cores {', '.join(str(core) for core in cores)}"
