@@ -56,6 +56,12 @@ def test_it_places_a_plan() -> None:
     assert placed.cuts == plan.cuts
 
 
+def test_it_is_one_line_for_a_person() -> None:
+    cores = "collect on cores 2-3, learn on cores 0-1"
+    assert str(CHOICE) == f"2 samplers, 16 environments, K=16, batch 512, {cores}: 30.0k frames/s expected"
+    assert str(Choice(8, 1, 1, None, {"all": ()}, "steps/s")) == "1 sampler, 8 environments"
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -97,9 +97,9 @@ def test_the_deadline_is_kept_with_a_slow_environment(home: Path) -> None:
     (home / "slow.py").write_text(SLOW)
     began = time.monotonic()
     choice = tune(
-        headrace.DQN(**SMALL), f"{home}/slow.py:slow", "desktop", Machine.detect(), seconds=10, say=lambda text: None
+        headrace.DQN(**SMALL), f"{home}/slow.py:slow", "desktop", Machine.detect(), seconds=5, say=lambda text: None
     )
-    assert time.monotonic() - began < 11
+    assert time.monotonic() - began < 6
     assert probes() == []
     assert choice.num_envs >= 1
 
@@ -110,7 +110,7 @@ def test_an_environment_that_fails_leaves_everything_as_usual(home: Path) -> Non
     algorithm, env = headrace.DQN(**SMALL), f"{home}/slow.py:broken"
     choice = tune(algorithm, env, "desktop", Machine.detect(), seconds=20, say=said.append)
     assert (choice.num_envs, choice.expected) == (8, None)
-    assert "the simulator is on strike" in said[-1]
+    assert "the simulator is on strike" in " ".join(said[-1].split())
     assert cached(algorithm, env, "desktop", Machine.detect()) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,10 @@ class EnvPoolEnv(HostEnv):
         if task not in known:
             raise EnvError(f"'{name}' is not an environment of EnvPool{suggest(task, known)}")
         self._task = task
-        self._options: dict[str, Any] = {"num_envs": num_envs, **({"render_mode": "rgb_array"} if render else {})}
+        # By default it starts a thread for every core of the machine, also where this process may use one.
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._options: dict[str, Any] = {"num_envs": num_envs, "num_threads": min(threads, num_envs)}
+        self._options |= {"render_mode": "rgb_array"} if render else {}
         with quiet():
             try:
                 spec = self._envpool.make_spec(task)

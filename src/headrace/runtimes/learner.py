@@ -46,19 +46,20 @@ class Learner:
         many = one if self.graph.on_policy else worker.programs.repeated(one, self.graph.source)
         self.program: Callable[..., Any] = jax.jit(many, donate_argnums=0)
         self.compiled: set[int] = set()
+        self.repeat = shared.pace.repeat
         self.kept = self.reported = time.monotonic()
+        self._release()  # a predecessor may have died before it did
         self.publish()
 
     def may_learn(self) -> bool:
-        shared = self.shared
-        return self.worker.asked_to_pause or shared.pace.may_learn(
-            int(shared.passes.min()), shared.learned, self.number
-        )
+        shared, pace = self.shared, self.shared.pace
+        self.repeat = pace.repeat  # for `run`: it may be another one a moment later
+        return self.worker.asked_to_pause or pace.may_learn(int(shared.passes.min()), shared.learned, self.number)
 
     def run(self) -> None:
         """One program: a trajectory, or as many batches as are fused."""
         shared = self.shared
-        learned, repeat = int(shared.learned[self.number]), shared.pace.repeat
+        learned, repeat = int(shared.learned[self.number]), self.repeat
         ticket = Ticket(self.bases, np.uint32(learned))
         self.mirror.refresh()
         if repeat not in self.compiled:
@@ -67,9 +68,8 @@ class Learner:
         self.flat, metrics = self.program(self.flat, self._data(ticket, repeat), ticket)
         self.mirror.flat = self.flat
         self.publish()  # waits for the program, so that what it read may be given back
-        for queue in shared.queues:
-            queue.release()
         shared.learned[self.number] = learned + repeat
+        self._release()
         if time.monotonic() - self.reported > REPORT:
             self.report(metrics)
 
@@ -81,6 +81,12 @@ class Learner:
             return {source.id: [x[0] if len(x) == 1 else np.concatenate(x, axis=1) for x in parts]}
         lead = (repeat, source.option("size"))
         return shared.table.sample(draws(source, ticket), lead, source.option("gamma"), source.option("steps"))
+
+    def _release(self) -> None:
+        """Give back every trajectory that was learned from."""
+        for queue in self.shared.queues:
+            while queue.consumed < self.shared.learned[self.number]:
+                queue.release()
 
     def publish(self) -> None:
         """Let the others see this learner's cells."""

@@ -46,24 +46,24 @@ class Pace:
         """The same with another number of passes in one program."""
         return replace(self, repeat=repeat)
 
+    def due(self, passes: int) -> int:
+        """Learning passes that so many collecting passes allow, all together."""
+        return passes if self.rate is None else self.rate.due(passes * self.collected, 0)
+
     def learned_before(self, number: int) -> int:
-        """Learning passes that come before collecting pass `number`."""
-        if self.rate is None:
-            return number
-        return self.rate.due(number * self.collected, 0) // self.repeat * self.repeat
+        """Learning passes that come before collecting pass `number` in the loop's order: whole programs."""
+        return self.due(number) // self.repeat * self.repeat
 
     def may_collect(self, number: int, learned: int) -> bool:
         """Whether collecting pass `number` may begin when every learner has run `learned` passes."""
-        return learned >= self.learned_before(number) - self.staleness * self.repeat
+        # Not by `learned_before`: where `repeat` has changed on the way, what was learned is not whole programs.
+        return self.due(number) < learned + (self.staleness + 1) * self.repeat
 
     def may_learn(self, passes: int, learned: NDArray[np.int64], who: int = 0) -> bool:
         """Whether learner `who` may run its next program when every replica has collected `passes`."""
         mine = int(learned[who])
-        if self.learned_before(passes) < mine + self.repeat:
+        if self.due(passes) < mine + self.repeat:
             return False
         # One that comes earlier in the loop has run this program already; one that comes later, the one before.
-        return all(
-            theirs >= mine + (self.repeat if i < who else 0) - self.apart * self.repeat
-            for i, theirs in enumerate(learned)
-            if i != who
-        )
+        lowest = mine - self.apart * self.repeat
+        return all(theirs > lowest if i < who else theirs >= lowest for i, theirs in enumerate(learned) if i != who)

@@ -244,9 +244,7 @@ class Processes(Runtime):
         shared = self.shared
         passes, most = int(shared.passes.min()), self.options.steps
         while self.processes and most is not None and passes * shared.pace.collected >= most:
-            if not any(
-                shared.pace.learned_before(passes) >= learned + shared.pace.repeat for learned in shared.learned
-            ):
+            if not any(shared.pace.due(passes) >= learned + shared.pace.repeat for learned in shared.learned):
                 return
             time.sleep(POLL)
             self._look()

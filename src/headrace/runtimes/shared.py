@@ -26,7 +26,7 @@ EPISODES = 512
 """Finished episodes a sampler may be ahead of whoever reads them; older ones are forgotten."""
 
 QUEUED = 2
-"""Trajectories of one sampler between it and the learner."""
+"""Trajectories of one sampler between it and the learner, at least."""
 
 FRAME = (480, 640, 3)
 """Room for a picture; larger ones are made to fit."""
@@ -82,7 +82,9 @@ class Shared:
         self.table: Table | None = None
         self.queues: list[Queue] = []
         if graph.on_policy:
-            self.queues = [Queue(layout, jax.tree.leaves(share), QUEUED) for _ in range(self.replicas)]
+            # Room for all that may be ahead: a sampler that waits for room could not stand still for a snapshot.
+            slots = max(QUEUED, self._pace.staleness + 1)
+            self.queues = [Queue(layout, jax.tree.leaves(share), slots) for _ in range(self.replicas)]
         else:
             self.table = Table(share, self.replicas, graph.sink.option("capacity"), allocate=layout.array)
 

@@ -15,11 +15,8 @@ from headrace.services.video import Video
 from headrace.services.view import Frame, Viewer, fit
 from headrace.services.window import Window
 
-EVAL_SHARE = 0.1
-"""Share of one core that the evaluator takes, where no interval is given."""
-
-VIEW_SHARE = 0.1
-"""Share of one core that the viewer takes."""
+SHARE, CROWDED_SHARE = 0.1, 0.03
+"""Share of one core that each of them takes: of one where only samplers run, and of one where something learns too."""
 
 
 def evaluate(worker: Worker) -> None:
@@ -34,7 +31,7 @@ def evaluate(worker: Worker) -> None:
             if not worker.sleep(time.monotonic() + 0.05):
                 break
             continue
-        last, began = _steps(worker), time.monotonic()
+        last, began = _steps(worker), time.process_time()
         cells = shared.shelf.cells(mirror.flat)
         if evaluator is None:
             worker.be_long()
@@ -43,7 +40,7 @@ def evaluate(worker: Worker) -> None:
         results = np.array([score.returns, score.lengths], np.float64)
         actor = [np.asarray(mirror.flat[i]) for i in played]
         shared.score.publish([results, np.array([max(mirror.versions), last]), *actor])
-        if options.eval_every is None and not worker.sleep(_rest(began, EVAL_SHARE)):
+        if options.eval_every is None and not worker.sleep(_rest(worker, began)):
             break
     if evaluator is not None:
         evaluator.close()
@@ -65,7 +62,7 @@ def view(worker: Worker) -> None:
     due = time.monotonic()
     try:
         while not worker.over():
-            began = time.monotonic()
+            wanted, began = time.monotonic() + 1 / viewer.fps, time.process_time()
             frame = viewer.frame()
             shared.frame.publish(_framed(frame))
             if window is not None and not window.show(frame.image):
@@ -83,8 +80,7 @@ def view(worker: Worker) -> None:
                     due = time.monotonic() + options.record_every
                     name = f"{_steps(worker):012d}.{options.record_format}"
                     recording = Video(Path(options.videos) / name, viewer.fps)
-            wanted = began + 1 / viewer.fps
-            if not worker.sleep(max(wanted, _rest(began, VIEW_SHARE))):
+            if not worker.sleep(max(wanted, _rest(worker, began))):
                 break
     finally:
         if recording is not None:
@@ -102,10 +98,12 @@ def _steps(worker: Worker) -> int:
     return int(worker.shared.passes.sum()) * worker.shared.pace.collected // worker.shared.replicas
 
 
-def _rest(began: float, share: float) -> float:
-    """Until when to rest so that what began then and ends now takes no more than this share of the time."""
-    now = time.monotonic()
-    return now + (now - began) * (1 - share) / share
+def _rest(worker: Worker, began: float) -> float:
+    """Until when to rest so that the processor's time used since `began` is no more than a share of all time."""
+    beside = set(worker.plan.collector.cores)
+    crowded = any(beside & set(learner.cores) for learner in worker.shared.learners)
+    share = CROWDED_SHARE if crowded else SHARE
+    return time.monotonic() + (time.process_time() - began) * (1 - share) / share
 
 
 def _framed(frame: Frame) -> list[np.ndarray]:

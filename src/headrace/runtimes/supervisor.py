@@ -21,7 +21,7 @@ MINUTE = 60.0
 BACK_OFF, LONGEST = 0.1, 2.0
 """Seconds before the first replacement of a killed process, doubled with each further one in a minute, and the most."""
 
-NICE = 15
+NICE = 10
 """How much those who watch stand back for those who train."""
 
 

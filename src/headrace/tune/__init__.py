@@ -1,12 +1,14 @@
 """The tuner: measures an algorithm, an environment and a machine, and chooses how to run them.
 
-choice = tune(SAC(), "HalfCheetah-v5", "desktop", Machine.detect())
+choice = tune(SAC(), "HalfCheetah-v5", "desktop", machine)
 made = choice.settle(SAC())
-plan = verify(choice.place(fuse(desktop(trace(made, spec), machine, choice.replicas))), machine)
+plan = choice.place(headrace.plan(made, "HalfCheetah-v5", "desktop", replicas=choice.replicas))
 """
 
 from __future__ import annotations
 
+import os
+import textwrap
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +19,7 @@ from headrace.errors import UsageError, nearest
 from headrace.graph import Plan, fuse, trace, verify
 from headrace.machine import Machine
 from headrace.policies import POLICIES
+from headrace.runtimes.boot import WORKER
 from headrace.runtimes.pace import Pace
 from headrace.tune import tell
 from headrace.tune.cache import cached, remember
@@ -50,6 +53,10 @@ def tune(
     nothing to choose or too little could be measured, the choice is what the policy does by itself, `expected` None.
     """
     began = time.monotonic()
+    if WORKER in os.environ:
+        raise UsageError(
+            "tune was called while a probe loads your script; put the call under: if __name__ == '__main__'."
+        )
     if policy not in POLICIES:
         raise UsageError(f"there is no policy '{policy}'{nearest(policy, POLICIES)} (known: {', '.join(POLICIES)}).")
     if not seconds > 0:
@@ -76,7 +83,7 @@ def tune(
     found = None if chosen is None else load(chosen, terms, costs)
     if chosen is None or found is None:
         why = f" ({troubles[0]})" if troubles else f" in {seconds:g} s"
-        say(f"too little could be measured{why}; it runs as it is.")
+        say(textwrap.fill(f"too little could be measured{why}; it runs as it is.", tell.WIDTH))
         return usual
     say(tell.sentence(chosen, terms, found, fused=not plan.graph.on_policy))
     remember(chosen, algorithm, env, policy, machine, replicas)

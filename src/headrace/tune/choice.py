@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,13 @@ class Choice:
                 f"a choice of num_envs={self.num_envs}, replicas={self.replicas}, repeat={self.repeat}, "
                 f"batch_size={self.batch_size} cannot be; all are at least 1, and replicas divide num_envs."
             )
+
+    def __str__(self) -> str:
+        words = [f"{self.replicas} sampler{'s' * (self.replicas > 1)}", f"{self.num_envs} environments"]
+        words += [f"K={self.repeat}"] if self.batch_size is not None else []
+        words += [f"batch {self.batch_size}"] if self.batch_size is not None else []
+        words += [f"{name} on {listed(cores)}" for name, cores in self.cores.items() if cores]
+        return ", ".join(words) + (f": {short(self.expected)} {self.unit} expected" if self.expected else "")
 
     @property
     def envs(self) -> int:
@@ -80,3 +87,19 @@ class Choice:
             if not fits(getattr(made, name), hint):
                 raise ConfigError(f"{name}={getattr(made, name)!r} is not a choice of the tuner's; tune again.")
         return made
+
+
+def short(number: float) -> str:
+    """A rate for a person: 14.1k."""
+    if number >= 1e6:
+        return f"{number / 1e6:.2f}M"
+    return f"{number / 1e3:.1f}k" if number >= 1e3 else f"{number:.3g}"
+
+
+def listed(cores: Iterable[int]) -> str:
+    """Cores for a person: cores 0-3."""
+    found = sorted(set(cores))
+    if len(found) == 1:
+        return f"core {found[0]}"
+    whole = found == list(range(found[0], found[-1] + 1))
+    return f"cores {found[0]}-{found[-1]}" if whole else f"cores {', '.join(str(core) for core in found)}"

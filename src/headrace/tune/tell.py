@@ -8,7 +8,7 @@ import textwrap
 from rich.console import Console
 from rich.table import Table
 
-from headrace.tune.choice import Choice
+from headrace.tune.choice import Choice, listed, short
 from headrace.tune.model import SAMPLER, TURNS, Costs, Load, Terms, sampler_cores
 
 WIDTH = 80
@@ -51,8 +51,8 @@ def sentence(choice: Choice, terms: Terms, load: Load, fused: bool) -> str:
     else:
         many = choice.replicas > 1
         cores = tuple(int(core.removeprefix("core ")) for core in sampler_cores(choice, terms))
-        words = [f"{choice.replicas} sampler{'s' * many} with {envs}{' each' * many} on {_listed(cores)}"]
-        words += [f"{_called(name, terms)} on {_listed(choice.cores[name])}" for name in terms.learners]
+        words = [f"{choice.replicas} sampler{'s' * many} with {envs}{' each' * many} on {listed(cores)}"]
+        words += [f"{_called(name, terms)} on {listed(choice.cores[name])}" for name in terms.learners]
     if fused:
         words += [f"K={choice.repeat}"]
         words += [f"batch {choice.batch_size}"] if choice.batch_size is not None else []
@@ -72,20 +72,5 @@ def limit(terms: Terms, load: Load) -> str:
     return f"{load.busiest}, shared by {' and '.join(names)}, is the bottleneck"
 
 
-def short(number: float) -> str:
-    """A rate for a person: 14.1k."""
-    if number >= 1e6:
-        return f"{number / 1e6:.2f}M"
-    return f"{number / 1e3:.1f}k" if number >= 1e3 else f"{number:.3g}"
-
-
 def _called(name: str, terms: Terms) -> str:
     return "learner" if name != SAMPLER and len(terms.learners) == 1 else name
-
-
-def _listed(cores: tuple[int, ...]) -> str:
-    cores = tuple(sorted(set(cores)))
-    if len(cores) == 1:
-        return f"core {cores[0]}"
-    whole = cores == tuple(range(cores[0], cores[-1] + 1))
-    return f"cores {cores[0]}-{cores[-1]}" if whole else f"cores {', '.join(str(core) for core in cores)}"
