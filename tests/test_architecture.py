@@ -33,10 +33,10 @@ ALLOWED: dict[str, set[str]] = {
     "session": BASE | {"core", "runtimes", "services"},
     "tune": BASE | {"core", "envs", "graph", "channels", "machine", "policies", "runtimes", "services"},
     "trial": BASE | {"core", "graph", "runtimes"},
-    "api": BASE
-    | {"core", "tune", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "session"},
+    "api": BASE | {"core", "envs", "graph", "machine", "algorithms", "policies", "services"},
+    "launch": BASE | {"core", "envs", "graph", "machine", "runtimes", "services", "session", "tune", "api"},
     "cli": BASE
-    | {"core", "trial", "tune", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api"},
+    | {"core", "trial", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api", "launch"},
 }
 DOORS = {"__init__", "__main__"}
 MODULES = sorted(

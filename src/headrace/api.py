@@ -1,14 +1,7 @@
-"""trace, plan, train: the same words as on the command line."""
+"""trace, plan, and finished runs: the same words as on the command line."""
 
 from __future__ import annotations
 
-import math
-import os
-import shutil
-import sys
-from collections.abc import Callable
-from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +11,20 @@ import numpy as np
 
 import headrace.graph as graphs
 from headrace.algorithms import ALGORITHMS
-from headrace.config import findable, load_object
+from headrace.config import load_object
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
-from headrace.envs import env_id, make
-from headrace.errors import CheckpointError, HeadraceError, UsageError, nearest
+from headrace.envs import make
+from headrace.errors import UsageError, nearest
 from headrace.graph import Graph, Plan
 from headrace.graph.compile import make_cells
-from headrace.machine import Machine, keep_compiled, require_memory
+from headrace.machine import Machine, keep_compiled
 from headrace.policies import POLICIES
-from headrace.runtimes import RUNTIMES, Options, Processes
-from headrace.runtimes.boot import WORKER
 from headrace.services import checkpoint
-from headrace.services.display import Display
 from headrace.services.evaluate import Evaluator, Player, Score
-from headrace.services.goal import Goal
 from headrace.services.record import read_metrics
-from headrace.services.run import RunConfig, describe, new_directory
-from headrace.services.video import check_file
-from headrace.services.window import missing
-from headrace.session import Session, interruptible
-from headrace.tune import Choice, cached, remember
-from headrace.tune import tune as run_tuner
-from headrace.tune.refine import Refinement
-from headrace.types import MASK, Dict, EnvSpec, Tree, native, struct, tree_bytes
-from headrace.version import __version__
-
-NO_TUNE = "HEADRACE_NO_TUNE"
-"""A variable that, set, keeps `train` from tuning, as `--no-tune` does."""
+from headrace.services.run import RunConfig
+from headrace.types import MASK, Dict, EnvSpec, Tree, native, struct
 
 
 def find_algorithm(algorithm: str | type[Algorithm[Any]] | Algorithm[Any]) -> Algorithm[Any]:
@@ -193,247 +172,3 @@ class Actor:
         batch = jax.tree.map(lambda leaf, like: leaf.reshape(*lead, *leaf.shape).astype(like.dtype), given, wanted)
         actions = native(self.space, self.player(batch))
         return actions[0] if lead else actions
-
-
-def train(
-    algorithm: str | type[Algorithm[Any]] | Algorithm[Any] | None = None,
-    env: Any = None,
-    *,
-    policy: str | None = None,
-    runtime: str | None = None,
-    replicas: int | None = None,
-    staleness: int | None = None,
-    steps: int | None = None,
-    seconds: float | None = None,
-    until: float | None = None,
-    seed: int | None = None,
-    out: str | Path | None = None,
-    resume: str | Path | None = None,
-    checkpoint_every: float = 300.0,
-    tune: bool = True,
-    progress: bool | None = None,
-    **options: Any,
-) -> Run:
-    """Train, and return the run.
-
-        run = headrace.train(SAC(batch_size=512), "Pendulum-v1", seconds=60)
-        run.evaluate().mean_reward
-
-    The policy is `desktop` unless given (`single` for JAX environments), the runtime `processes` where there is more
-    than one fragment (`inline` otherwise), and the seed 0. `resume` goes on with a run, its replay included, in its own
-    directory and with what it was started with. `tune` lets the tuner choose what is not set, once for each machine,
-    algorithm and environment (at most 20 s). `options` are those of `headrace.runtimes.Options`: `debug`,
-    `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `restarts`, `deaths`, `hang_seconds`.
-    """
-    if WORKER in os.environ:
-        raise UsageError(
-            "train was called while a process of a run loads your script; "
-            "put the call under: if __name__ == '__main__'."
-        )
-    keep_compiled()
-    goal = Goal.of(steps, seconds, until)
-    wanted = _options(options, goal, checkpoint_every)
-    made, env, config, directory = _settle(
-        algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, wanted
-    )
-    asked = made
-    choice = None if config.tuned is None else Choice.from_json(config.tuned)
-    if choice is None and resume is None and tune and NO_TUNE not in os.environ and config.runtime == "processes":
-        say = (lambda text: None) if progress is False else _say
-        choice = tuned(made, env, config.policy, replicas=config.replicas, say=say)
-        made = choice.settle(made)
-        config = replace(config, settings=describe(made)[1], replicas=choice.replicas, tuned=choice.to_json())
-    whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
-    if choice is not None:
-        whole = graphs.verify(choice.place(whole), Machine.detect())
-    # A cell with its optimiser's state and what an update computes on the way.
-    require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
-    wanted = replace(wanted, steps=goal.steps, videos=str(directory / "videos"))
-    running = RUNTIMES[config.runtime](whole, made, env, config.seed, wanted)
-    try:
-
-        def evaluator() -> Evaluator:
-            return Evaluator(whole.graph, running.cells(), env, config.seed, wanted.eval_episodes)
-
-        elapsed, best, fresh = 0.0, None, False
-        if resume is not None:
-            template, _ = running.state()
-            arrays, values = checkpoint.load(checkpoint.newest(directory), template)
-            elapsed, best = values.pop("elapsed"), values.pop("best")
-            running.restore(arrays, values)
-        else:
-            fresh = not directory.exists()
-            config.write(directory, whole.to_json())
-        refine = None
-        if fresh and choice is not None and not choice.refined and isinstance(running, Processes):
-            refine = Refinement(running, partial(_refined, choice, asked, env, config, whole, directory, replicas))
-        session = Session(running, directory, goal, elapsed, checkpoint_every)
-        session.recorder.best = -math.inf if best is None else best
-        display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)
-        try:
-            with interruptible(session):
-                session.train(
-                    evaluator if wanted.evaluate else None,
-                    wanted.eval_every,
-                    display,
-                    refine,
-                )
-        except HeadraceError:
-            if fresh and not (directory / "checkpoints").exists():
-                shutil.rmtree(directory)  # it never got anywhere: leave nothing half-written
-            raise
-        finally:
-            display.close()
-            session.recorder.close()
-        run = Run(directory, made, env, whole.graph, jax.tree.map(_kept, running.cells()), config.seed)
-    finally:
-        running.close()
-    run.interrupted, run.reached = session.interrupted, session.reached
-    return run
-
-
-def tuned(
-    algorithm: Algorithm[Any],
-    env: Any,
-    policy: str | None = None,
-    *,
-    replicas: int | None = None,
-    seconds: float = 20.0,
-    anew: bool = False,
-    say: Callable[[str], Any] = print,
-) -> Choice:
-    """What the tuner chooses for this machine: as remembered, or measured (`anew` in any case)."""
-    machine = Machine.detect()
-    policy = policy or default_policy(trace(algorithm, env))
-    found = None if anew else cached(algorithm, env, policy, machine, replicas)
-    if found is not None:
-        say(f"tuned before: {found}")
-        return found
-    return run_tuner(algorithm, env, policy, machine, seconds=seconds, replicas=replicas, say=say)
-
-
-def _refined(
-    choice: Choice,
-    asked: Algorithm[Any],
-    env: Any,
-    config: RunConfig,
-    whole: Plan,
-    directory: Path,
-    replicas: int | None,
-    repeat: int,
-) -> None:
-    """Freeze what proved best on the running system: for this run and for the next like it."""
-    frozen = replace(choice, repeat=repeat, refined=True)
-    replace(config, tuned=frozen.to_json()).write(directory, frozen.place(whole).to_json())
-    remember(frozen, asked, env, config.policy, Machine.detect(), replicas)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _options(given: dict[str, Any], goal: Goal, checkpoint_every: float) -> Options:
-    """The options asked for, if they make sense."""
-    known = {field.name for field in fields(Options)}
-    for name in given:
-        if name not in known - {"steps", "videos"}:
-            raise UsageError(
-                f"train has no option '{name}'{nearest(name, known)} (options: {', '.join(sorted(known))})."
-            )
-    options = Options(**given)
-    above = {name: getattr(options, name) for name in ("eval_episodes", "eval_every", "record_every", "hang_seconds")}
-    for name, value in (above | {"checkpoint_every": checkpoint_every}).items():
-        if value is not None and not value > 0:
-            raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {value}.")
-    for name in ("restarts", "deaths"):
-        if getattr(options, name) < 0:
-            raise UsageError(f"--{name} must be at least 0, got {getattr(options, name)}.")
-    if goal.until is not None and not options.evaluate:
-        raise UsageError("--until stops at a return that the evaluator sees; leave --no-eval away.")
-    if options.view not in ("off", "ring", "window"):
-        raise UsageError(f"--view is off, ring or window, got '{options.view}'.")
-    if options.view == "window" and (why := missing()) is not None:
-        raise UsageError(f"--view window is not possible here: {why}")
-    if options.record_every is not None:
-        check_file(f"video.{options.record_format}")
-    return options
-
-
-def _settle(
-    algorithm: Any,
-    env: Any,
-    policy: str | None,
-    runtime: str | None,
-    replicas: int | None,
-    staleness: int | None,
-    seed: int | None,
-    out: Any,
-    resume: Any,
-    options: Options,
-) -> tuple[Algorithm[Any], Any, RunConfig, Path]:
-    """What to run and where, for a new run or one that goes on."""
-    if out is not None and not str(out):
-        raise UsageError("--out is empty; give a folder.")
-    if resume is not None:
-        if out is not None:
-            raise UsageError("--resume goes on in the run's own folder; leave --out away.")
-        directory = Path(resume)
-        config = RunConfig.read(directory)
-        made = find_algorithm(algorithm) if algorithm is not None else config.make_algorithm({})
-        name, settings = describe(made)
-        if (name, settings) != (config.algorithm, config.settings):
-            raise CheckpointError(
-                f"run {directory} was trained by {config.algorithm} with other settings; "
-                "leave the algorithm out to go on with it."
-            )
-        given = {"env": env and env_id(env), "policy": policy, "runtime": runtime, "replicas": replicas}
-        given |= {"staleness": staleness, "seed": seed}
-        for what, value in given.items():
-            if value is not None and value != getattr(config, what):
-                raise CheckpointError(
-                    f"run {directory} was trained with {what} {getattr(config, what)}, not {value}; leave it out."
-                )
-        return made, config.env if env is None else env, config, directory
-    if algorithm is None or env is None:
-        raise UsageError("give an algorithm and an environment, such as: headrace train sac Pendulum-v1.")
-    made, seed = find_algorithm(algorithm), seed or 0
-    hidden = [
-        thing for thing in (type(made), *_functions(made), env) if not (isinstance(thing, str) or findable(thing))
-    ]
-    if policy is None and runtime is None and hidden and not trace(made, env).spec.pure:
-        print(
-            f"headrace: {_called(hidden[0])} cannot be found by other processes, so all runs in this one; "
-            "define it at the top of a module or file to have every core used.",
-            file=sys.stderr,
-        )
-        policy = "single"
-    policy = policy or default_policy(trace(made, env))
-    apart = policy != "single" and not options.debug and not hidden
-    runtime = runtime or ("processes" if apart else "inline")
-    if runtime == "processes" and hidden:
-        raise UsageError(
-            f"{_called(hidden[0])} cannot be found by other processes; define it at the top of a module or file, "
-            "or use the inline runtime."
-        )
-    if runtime not in RUNTIMES:
-        raise UsageError(f"there is no runtime '{runtime}'{nearest(runtime, RUNTIMES)} (known: {', '.join(RUNTIMES)}).")
-    if not 0 <= seed < 2**63:
-        raise UsageError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed}.")
-    name, settings = describe(made)
-    config = RunConfig(name, settings, env_id(env), policy, runtime, replicas, seed, __version__, staleness)
-    return made, env, config, new_directory(out, made.name, env_id(env), seed)
-
-
-def _functions(algorithm: Algorithm[Any]) -> list[Any]:
-    """The functions among its settings."""
-    values = [getattr(algorithm.config, field.name) for field in fields(algorithm.config)]
-    return [value for value in values if callable(value)]
-
-
-def _called(thing: Any) -> str:
-    return repr(getattr(thing, "__qualname__", thing))
-
-
-def _kept(leaf: Any) -> Any:
-    """A copy that no program will take back."""
-    return jax.numpy.array(leaf, copy=True) if eqx.is_array(leaf) else leaf

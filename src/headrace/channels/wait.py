@@ -25,12 +25,18 @@ class OverdueError(HeadraceError, TimeoutError):
     """What was waited for did not come in time."""
 
 
-def wait(ready: Callable[[], bool], timeout: float, alive: Alive, what: str = "another process") -> None:
+LEISURE = 2e-3
+"""Seconds of every sleep where nothing is lost by a late look: looking often takes the core from who works there."""
+
+
+def wait(
+    ready: Callable[[], bool], timeout: float, alive: Alive, what: str = "another process", leisurely: bool = False
+) -> None:
     """Return as soon as `ready()`; raise `PeerGone` once not `alive()`, `OverdueError` after `timeout` seconds."""
-    for _ in range(SPINS):
+    for _ in range(1 if leisurely else SPINS):
         if ready():
             return
-    end, pause = time.monotonic() + timeout, SHORTEST
+    end, pause = time.monotonic() + timeout, LEISURE if leisurely else SHORTEST
     while True:
         living = alive()
         if ready():  # asked after `alive`: a peer may finish and then end, and what it finished counts
@@ -41,4 +47,4 @@ def wait(ready: Callable[[], bool], timeout: float, alive: Alive, what: str = "a
         if left <= 0:
             raise OverdueError(f"waited {timeout:g} s for {what}; it runs but does not answer.")
         time.sleep(min(pause, left))
-        pause = min(2 * pause, LONGEST)
+        pause = LEISURE if leisurely else min(2 * pause, LONGEST)

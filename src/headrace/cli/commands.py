@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from headrace import api
+from headrace import api, launch
 from headrace.algorithms import ALGORITHMS
 from headrace.cli.doctor import doctor
 from headrace.cli.video import record
@@ -61,7 +61,7 @@ def train(options: argparse.Namespace) -> int:
     made = configured(options) if options.algorithm is not None else None
     if made is None and options.settings:
         raise ConfigError("--set needs the algorithm it is for; a resumed run keeps its settings.")
-    done = api.train(
+    done = launch.train(
         made,
         options.env,
         policy=options.policy,
@@ -137,7 +137,7 @@ def graph(options: argparse.Namespace) -> int:
 
 def tune(options: argparse.Namespace) -> int:
     """`headrace tune`"""
-    api.tuned(
+    launch.tuned(
         configured(options), options.env, options.policy, replicas=options.replicas, seconds=options.seconds, anew=True
     )
     return 0

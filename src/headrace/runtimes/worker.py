@@ -133,7 +133,8 @@ class Worker:
         if ready():
             return True
         began = time.monotonic_ns()
-        wait(lambda: ready() or self.over(), PATIENCE, lambda: True)
+        # Where staleness is allowed the other side has work in store and does not wait for this one's next look.
+        wait(lambda: ready() or self.over(), PATIENCE, lambda: True, leisurely=self.shared.pace.staleness > 0)
         self.shared.waited[self.who] += time.monotonic_ns() - began
         return not self.over()
 
