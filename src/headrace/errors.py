@@ -7,6 +7,8 @@
     │   ├── LoopError           a loop, stage or cell that does not fit together
     │   └── PlanError           a distribution that cannot be right for this graph or machine
     ├── CapacityError           not enough memory for what was asked
+    ├── FragmentError           a process of a run that cannot do its work
+    ├── PeerGone, OverdueError  a process that was waited for ended, or does not answer
     └── CheckpointError         a run or checkpoint that cannot be read
 
 The command line prints the message as one sentence and exits with 2. Any other exception is our bug
@@ -49,6 +51,18 @@ class CapacityError(HeadraceError):
 
 class CheckpointError(HeadraceError):
     """A run directory or checkpoint that cannot be read."""
+
+
+class FragmentError(HeadraceError):
+    """A process that cannot do its work."""
+
+
+class PeerGone(HeadraceError):  # noqa: N818 - it is an event that a supervisor handles, as much as an error
+    """The process that was waited for has ended."""
+
+
+class OverdueError(HeadraceError, TimeoutError):
+    """What was waited for did not come in time."""
 
 
 def nearest(name: str, known: Iterable[str], count: int = 1) -> str:

@@ -71,7 +71,8 @@ def train(
     than one fragment (`inline` otherwise), and the seed 0. `resume` goes on with a run, its replay included, in its own
     directory and with what it was started with. `tune` lets the tuner choose what is not set, once for each machine,
     algorithm and environment (at most 20 s). `options` are those of `headrace.runtimes.Options`: `debug`,
-    `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `restarts`, `deaths`, `hang_seconds`.
+    `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `record_format`, `restarts`,
+    `deaths`, `hang_seconds`.
     """
     if WORKER in os.environ:
         raise UsageError(
@@ -84,14 +85,16 @@ def train(
     made, env, config, directory = _settle(
         algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, wanted
     )
-    asked = made
+    asked, given = made, (config.replicas, config.staleness)
+    # Refused, if it is, before anything is measured.
+    whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
     choice = None if config.tuned is None else Choice.from_json(config.tuned)
     if choice is None and resume is None and tune and NO_TUNE not in os.environ and config.runtime == "processes":
         say = (lambda text: None) if progress is False else _say
-        choice = tuned(made, env, config.policy, replicas=config.replicas, say=say)
+        choice = tuned(made, env, config.policy, replicas=config.replicas, staleness=config.staleness, say=say)
         made = choice.settle(made)
         config = replace(config, settings=describe(made)[1], replicas=choice.replicas, tuned=choice.to_json())
-    whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
+        whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
     if choice is not None:
         whole = graphs.verify(choice.place(whole), Machine.detect())
     # A cell with its optimiser's state and what an update computes on the way.
@@ -103,31 +106,28 @@ def train(
         def evaluator() -> Evaluator:
             return Evaluator(whole.graph, running.cells(), env, config.seed, wanted.eval_episodes)
 
-        elapsed, best, fresh = 0.0, None, False
+        elapsed, best, fresh = 0.0, None, resume is None and not directory.exists()
         if resume is not None:
             template, _ = running.state()
             arrays, values = checkpoint.load(checkpoint.newest(directory), template)
             elapsed, best = values.pop("elapsed"), values.pop("best")
             running.restore(arrays, values)
         else:
-            fresh = not directory.exists()
             config.write(directory, whole.to_json())
         refine = None
-        if fresh and choice is not None and not choice.refined and isinstance(running, Processes):
-            refine = Refinement(running, partial(_refined, choice, asked, env, config, whole, directory, replicas))
+        if resume is None and choice is not None and not choice.refined and isinstance(running, Processes):
+            refine = Refinement(running, partial(_refined, choice, asked, env, config, whole, directory, given))
         session = Session(running, directory, goal, elapsed, checkpoint_every)
         session.recorder.best = -math.inf if best is None else best
         display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)
         try:
             with interruptible(session):
-                session.train(
-                    evaluator if wanted.evaluate else None,
-                    wanted.eval_every,
-                    display,
-                    refine,
-                )
+                session.train(evaluator if wanted.evaluate else None, wanted.eval_every, display, refine)
         except HeadraceError:
-            if fresh and not (directory / "checkpoints").exists():
+            if running.progress.learned:
+                running.stop(at_once=True)
+                session.save()  # what was learned until then is not lost
+            elif fresh:
                 shutil.rmtree(directory)  # it never got anywhere: leave nothing half-written
             raise
         finally:
@@ -146,6 +146,7 @@ def tuned(
     policy: str | None = None,
     *,
     replicas: int | None = None,
+    staleness: int | None = None,
     seconds: float = 20.0,
     anew: bool = False,
     say: Callable[[str], Any] = print,
@@ -153,11 +154,11 @@ def tuned(
     """What the tuner chooses for this machine: as remembered, or measured (`anew` in any case)."""
     machine = Machine.detect()
     policy = policy or default_policy(trace(algorithm, env))
-    found = None if anew else cached(algorithm, env, policy, machine, replicas)
+    found = None if anew else cached(algorithm, env, policy, machine, replicas, staleness)
     if found is not None:
         say(f"tuned before: {found}")
         return found
-    return run_tuner(algorithm, env, policy, machine, seconds=seconds, replicas=replicas, say=say)
+    return run_tuner(algorithm, env, policy, machine, seconds=seconds, replicas=replicas, staleness=staleness, say=say)
 
 
 def _refined(
@@ -167,13 +168,14 @@ def _refined(
     config: RunConfig,
     whole: Plan,
     directory: Path,
-    replicas: int | None,
+    given: tuple[int | None, int | None],
     repeat: int,
 ) -> None:
     """Freeze what proved best on the running system: for this run and for the next like it."""
     frozen = replace(choice, repeat=repeat, refined=True)
     replace(config, tuned=frozen.to_json()).write(directory, frozen.place(whole).to_json())
-    remember(frozen, asked, env, config.policy, Machine.detect(), replicas)
+    if choice.expected is not None:  # otherwise little was measured, and the next run shall try again
+        remember(frozen, asked, env, config.policy, Machine.detect(), *given)
 
 
 def _say(text: str) -> None:
@@ -182,9 +184,9 @@ def _say(text: str) -> None:
 
 def _options(given: dict[str, Any], goal: Goal, checkpoint_every: float) -> Options:
     """The options asked for, if they make sense."""
-    known = {field.name for field in fields(Options)}
+    known = {field.name for field in fields(Options)} - {"steps", "videos"}
     for name in given:
-        if name not in known - {"steps", "videos"}:
+        if name not in known:
             raise UsageError(
                 f"train has no option '{name}'{nearest(name, known)} (options: {', '.join(sorted(known))})."
             )
@@ -229,7 +231,7 @@ def _settle(
         config = RunConfig.read(directory)
         made = find_algorithm(algorithm) if algorithm is not None else config.make_algorithm({})
         name, settings = describe(made)
-        if (name, settings) != (config.algorithm, config.settings):
+        if algorithm is not None and (name, settings) != describe(config.make_algorithm({})):
             raise CheckpointError(
                 f"run {directory} was trained by {config.algorithm} with other settings; "
                 "leave the algorithm out to go on with it."
@@ -258,6 +260,8 @@ def _settle(
     policy = policy or default_policy(trace(made, env))
     apart = policy != "single" and not options.debug and not hidden
     runtime = runtime or ("processes" if apart else "inline")
+    if runtime == "inline" and (options.view != "off" or options.record_every is not None):
+        raise UsageError("--view and --record-every need a process of their own; use the processes runtime.")
     if runtime == "processes" and hidden:
         raise UsageError(
             f"{_called(hidden[0])} cannot be found by other processes; define it at the top of a module or file, "

@@ -70,8 +70,8 @@ def keep_compiled() -> None:
     if os.environ.get("JAX_COMPILATION_CACHE_DIR") or jax.config.values.get("jax_compilation_cache_dir"):
         return
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    processor = hashlib.sha256(_processor().encode()).hexdigest()[:12]
-    folder = home / "headrace" / f"xla-{jax.__version__}-{processor}"
+    kind = hashlib.sha256(processor().encode()).hexdigest()[:12]
+    folder = home / "headrace" / f"xla-{jax.__version__}-{kind}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -83,7 +83,8 @@ def keep_compiled() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
-def _processor() -> str:
+def processor() -> str:
+    """What kind of processor this is: compiled code and measurements hold for one kind."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else [platform.processor()]
     return "".join(sorted({line for line in lines if line.startswith(("model name", "flags"))})) or platform.machine()

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -81,7 +82,7 @@ class Session:
             score = self.runtime.take_score()
             if evaluator is not None and self._due(eval_every, evaluated_at, evaluating):
                 began, evaluated_at = time.monotonic(), progress.env_steps
-                score = evaluator.score(self.runtime.cells())
+                score = self._evaluate(evaluator)
                 # The first one compiles, which says nothing about the next.
                 evaluating += 0.0 if first else time.monotonic() - began
                 first = False
@@ -96,7 +97,7 @@ class Session:
         figures = self.runtime.figures()
         self.runtime.stop()
         if evaluators is not None and not (self.reached or self.interrupted) and evaluated_at != progress.env_steps:
-            self._scored((evaluator or evaluators()).score(self.runtime.cells()))
+            self._scored(self._evaluate(evaluator or evaluators()))
         self._log(figures)
         self.save()
 
@@ -106,12 +107,16 @@ class Session:
             return progress.env_steps - evaluated_at >= eval_every
         return progress.learned > 0 and evaluating <= EVAL_SHARE * (self.elapsed - self.before)
 
+    def _evaluate(self, evaluator: Evaluator) -> Score:
+        score = evaluator.score(self.runtime.cells())
+        return replace(score, version=self.runtime.version(), env_steps=self.runtime.progress.env_steps)
+
     def _scored(self, score: Score) -> None:
         if self.recorder.evaluated(score):
             actor = score.actor
             if actor is None:
                 actor = {name: eqx.filter(cell.module, eqx.is_array) for name, cell in self.runtime.cells().items()}
-            values = {"mean_reward": score.mean_reward, "version": score.version, **self.runtime.progress.counters()}
+            values = {"mean_reward": score.mean_reward, "version": score.version, "env_steps": score.env_steps}
             self._store(self.directory / "best", {"actor": actor}, values)
         self.reached = self.goal.reached(score.mean_reward)
 

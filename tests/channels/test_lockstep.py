@@ -7,7 +7,7 @@ import pytest
 
 from headrace.channels.lockstep import Client, Lockstep, Server
 from headrace.channels.memory import Layout
-from headrace.channels.wait import OverdueError, PeerGone
+from headrace.errors import OverdueError, PeerGone
 
 from .peers import TIMEOUT, ask, asking, f32, killed, make, result, spawn, until
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.channels.memory import Layout
 from headrace.channels.queue import Queue
-from headrace.channels.wait import OverdueError, PeerGone
+from headrace.errors import OverdueError, PeerGone
 
 from .peers import TIMEOUT, TRAJECTORY, f32, killed, make, produce, result, spawn, trajectories, until
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from headrace.channels.wait import OverdueError, PeerGone, wait
-from headrace.errors import HeadraceError
+from headrace.channels.wait import wait
+from headrace.errors import HeadraceError, OverdueError, PeerGone
 
 
 def test_what_is_ready_is_not_waited_for_and_its_peer_not_asked_about():

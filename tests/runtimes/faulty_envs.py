@@ -69,17 +69,28 @@ class Checked(gym.Env[Any, Any]):
         return np.full((24, 32, 3), self.at, np.uint8)
 
 
+def moment(rows: Any) -> tuple[Any, Any]:
+    """The episode that transitions of `Checked` say they are of, and how far into it."""
+    first = rows.obs[..., :2] * np.float32([EPISODES, 256])
+    return first[..., 0].astype(np.int64), first[..., 1].astype(np.int64)
+
+
+def over(rows: Any) -> Any:
+    """Which of these transitions end their episode."""
+    episode, at = moment(rows)
+    return at + 1 == length(episode)
+
+
 def wrong(rows: Any) -> Any:
-    """Which of these transitions are not what `Checked` made; the newest of a stripe may have been marked truncated."""
-    episode = np.rint(rows.obs[..., 0] * EPISODES).astype(np.int64)
-    at = np.rint(rows.obs[..., 1] * 256).astype(np.int64)
-    ended = at + 1 == length(episode)
+    """Which of these transitions are not what `Checked` made; any but a terminal one may be marked as truncated."""
+    episode, at = moment(rows)
+    terminated = over(rows) & (episode % 2 == 0)
     return ~(
         (rows.obs == told(episode, at)).all(axis=-1)
         & (rows.next_obs == told(episode, at + 1)).all(axis=-1)
         & (rows.reward == paid(rows.obs, rows.action))
-        & (rows.terminated == (ended & (episode % 2 == 0)))
-        & (rows.truncated >= (ended & (episode % 2 == 1)))
+        & (rows.terminated == terminated)
+        & ((rows.truncated == (over(rows) & ~terminated)) | (rows.truncated & ~terminated))
     )
 
 

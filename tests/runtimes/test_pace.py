@@ -18,16 +18,17 @@ from headrace.runtimes.pace import Pace
 EXAMPLES = settings(max_examples=150, deadline=None)
 
 rates = st.builds(Rate, st.integers(0, 40), st.fractions(Fraction(1, 2), 20, max_denominator=8), st.integers(1, 16))
+few = st.integers(0, 3)
 orders = st.lists(st.integers(0, 59), min_size=20, max_size=200)
 """Which of the permitted moves is made, again and again."""
 
 
 @st.composite
-def paces(draw, rate=rates, staleness=st.integers(0, 3), apart=st.integers(0, 3)):
-    """Any pace, on-policy ones included, where a program is one pass."""
-    found = draw(st.one_of(st.none(), rate) if rate is rates else rate)
-    repeat = 1 if found is None else draw(st.integers(1, 8))
-    return Pace(found, repeat, draw(st.integers(1, 12)), draw(staleness), draw(apart))
+def paces(draw, on_policy=False, bounds=few):
+    """Any pace, of a loop that replays or, where `on_policy`, possibly of one whose programs are single passes."""
+    rate = draw(st.none() | rates if on_policy else rates)
+    repeat = 1 if rate is None else draw(st.integers(1, 8))
+    return Pace(rate, repeat, draw(st.integers(1, 12)), draw(bounds), draw(bounds))
 
 
 class Run:
@@ -74,7 +75,7 @@ def earned(pace: Pace, number: int) -> int:
 
 
 @EXAMPLES
-@given(paces(), st.integers(1, 3), st.integers(1, 2), orders)
+@given(paces(on_policy=True), st.integers(1, 3), st.integers(1, 2), orders)
 def test_nobody_gets_further_ahead_than_the_bound(pace, replicas, learners, order):
     run = Run(pace, replicas, learners)
     for _ in run.replay(order):
@@ -89,7 +90,7 @@ def test_nobody_gets_further_ahead_than_the_bound(pace, replicas, learners, orde
 
 
 @EXAMPLES
-@given(paces(rate=rates), st.integers(1, 3), st.integers(1, 2), orders, st.lists(st.integers(1, 12), min_size=1))
+@given(paces(), st.integers(1, 3), st.integers(1, 2), orders, st.lists(st.integers(1, 12), min_size=1))
 def test_fusing_more_or_fewer_passes_on_the_way_stops_nobody(pace, replicas, learners, order, repeats):
     run = Run(pace, replicas, learners)
     largest = max(pace.repeat, *repeats)
@@ -106,7 +107,7 @@ def test_fusing_more_or_fewer_passes_on_the_way_stops_nobody(pace, replicas, lea
 
 
 @EXAMPLES
-@given(paces(staleness=st.just(0), apart=st.just(0)), st.integers(1, 2), st.integers(5, 60))
+@given(paces(on_policy=True, bounds=st.just(0)), st.integers(1, 2), st.integers(5, 60))
 def test_with_nothing_stale_the_order_is_that_of_the_inline_runtime(pace, learners, passes):
     run = Run(pace, replicas=1, learners=learners)
     learned = 0
@@ -127,7 +128,7 @@ def test_with_nothing_stale_the_order_is_that_of_the_inline_runtime(pace, learne
 
 
 @EXAMPLES
-@given(paces(rate=rates), st.integers(1, 3), orders)
+@given(paces(), st.integers(1, 3), orders)
 def test_over_any_window_what_is_replayed_follows_what_is_inserted(pace, replicas, order):
     run, rate = Run(pace, replicas, learners=1), pace.rate
     behind = []

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
 import statistics
-import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from faulty_envs import Checked, wrong
+import psutil
+from faulty_envs import Checked, over, wrong
 
 import headrace
 from headrace.runtimes import Options, Processes
@@ -55,20 +57,14 @@ class Witness:
         """See that what was remembered is still there, but for what was overwritten since."""
         rows = [stripe.copy() for stripe in self.table.stripes]
         since = np.maximum(self.since, self.table.written - self.table.ring + 1)
-        flags = [stripe is self._truncated() for stripe in self.table.stripes]
         for writer in range(self.table.writers):
-            steps = np.arange(since[writer], self.until[writer])
-            at = steps % self.table.ring
+            at = np.arange(since[writer], self.until[writer]) % self.table.ring
             self.compared += len(at) * self.table.envs
-            for before, after, flag in zip(self.rows, rows, flags, strict=True):
+            for leaf, before, after in zip(jax.tree.leaves(self.table.rows), self.rows, rows, strict=True):
                 # The newest step may have been marked as truncated, by whoever went on after a killed sampler.
-                kept = at[:-1] if flag else at
+                kept = at[:-1] if leaf is self.table.rows.truncated else at
                 differ = before[writer, kept] != after[writer, kept]
-                self.changed += int(differ.reshape(len(kept), self.table.envs, -1).any(axis=-1).sum())
-
-    def _truncated(self) -> Any:
-        places = jax.tree.leaves(self.table.rows)
-        return self.table.stripes[next(i for i, leaf in enumerate(places) if leaf is self.table.rows.truncated)]
+                self.changed += int(differ.reshape(*differ.shape[:2], -1).any(axis=-1).sum())
 
     def audit(self) -> dict[str, int]:
         """Check every row that the table holds, and that each follows the one before it; after the run."""
@@ -84,113 +80,115 @@ class Witness:
             found["rows"] += rows.reward.size
             found["torn"] += int(wrong(rows).sum())
             found["misplaced"] += int((np.where(ended[:-1], begins, follows) == 0).sum())
-            found["severed"] += int((rows.truncated & ~_at_end(rows)).sum())
+            found["severed"] += int((ended & ~over(rows)).sum())
         return found
-
-
-def _at_end(rows: Any) -> Any:
-    """Where an episode ended by itself."""
-    from faulty_envs import EPISODES, length
-
-    episode = np.rint(rows.obs[..., 0] * EPISODES).astype(np.int64)
-    return np.rint(rows.next_obs[..., 1] * 256).astype(np.int64) == length(episode)
 
 
 def left_behind() -> list[str]:
     """What a run of this process must not leave: children, names in /dev/shm, blocks of memory."""
-    children = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True)
-    here = [line for line in children.stdout.splitlines() if " ps " not in line]
+    gc.collect()  # a runtime and its supervisor hold each other
+    children = [f"{child.pid} {child.cmdline()}" for child in psutil.Process().children(recursive=True)]
     named = [str(path) for path in Path("/dev/shm").iterdir()]
-    held = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    return here + named + [target for target in held if "memfd:headrace" in target]
+    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:headrace" in line]
+    opened = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return children + named + mapped + [target for target in opened if "memfd:headrace" in target]
 
 
 class Torture:
-    """Drives a runtime while killing its processes."""
+    """Drives a runtime while its processes are killed."""
 
-    def __init__(self, policy: str, seed: int, hang_seconds: float = 10.0):
+    def __init__(self, policy: str, seed: int, **options: Any):
         self.random = random.Random(seed)
-        options = Options(view="ring", eval_episodes=2, deaths=1000, restarts=1000, hang_seconds=hang_seconds)
-        self.runtime = Processes(
-            headrace.plan(ALGORITHM, Checked, policy, replicas=2), ALGORITHM, Checked, seed, options
-        )
+        self.options = Options(view="ring", eval_episodes=2, eval_every=200, deaths=1000, **options)
+        plan = headrace.plan(ALGORITHM, Checked, policy, replicas=2)
+        self.runtime = Processes(plan, ALGORITHM, Checked, seed, self.options)
         self.witness = Witness(self.runtime)
         self.killed: dict[str, int] = {}
+        self.waiting: dict[Any, tuple[int, float]] = {}
         self.recovery: list[float] = []
-        self.awaited: dict[Any, float] = {}
 
     def advance(self) -> None:
-        runtime, now = self.runtime, time.monotonic()
-        runtime.advance()
-        runtime.progress.episodes = []
+        self.runtime.advance()
+        self.runtime.progress.episodes = []
         self.witness.look()
-        for process in [process for process in self.awaited if self.works(process)]:
-            self.recovery.append(now - self.awaited.pop(process))
+        for process, (pid, since) in list(self.waiting.items()):
+            if process.handle.pid != pid and self.works(process):
+                self.recovery.append(time.monotonic() - since)
+                del self.waiting[process]
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + TIMEOUT
+        while not condition():
+            assert time.monotonic() < end, f"waited {TIMEOUT:g} s for {what}"
+            self.advance()
 
     def works(self, process: Any) -> bool:
         """Whether it has shown a sign of life since it was started."""
         beat = self.runtime.shared.beats[self.runtime.shared.member(process.task.role, process.task.replica)]
         return process.restart_at is None and beat > process.started * 1e9
 
-    def until(self, condition: Any, what: str) -> None:
-        end = time.monotonic() + TIMEOUT
-        while not condition():
-            assert time.monotonic() < end, f"waited {TIMEOUT:g} s for {what}"
-            self.advance()
+    def get_on(self, spectators: bool) -> None:
+        """Wait until every sampler and learner, and whoever watches, has done more than before."""
 
-    def everybody_gets_on(self) -> None:
-        """Wait until each process has done something that was not there before."""
-        shared = self.runtime.shared
-        before = self.done()
-        self.until(lambda: all(a > b for a, b in zip(self.done(), before, strict=True)), "everybody to get on")
-        assert shared.learned.min() > 0
+        def done() -> list[int]:
+            shared = self.runtime.shared
+            watched = [shared.score.version, shared.frame.version] if spectators else []
+            return [*map(int, shared.passes), *map(int, shared.learned), *watched]
 
-    def done(self) -> list[int]:
-        shared = self.runtime.shared
-        return [*map(int, shared.passes), *map(int, shared.learned), shared.score.version, shared.frame.version]
+        before = done()
+        self.until(lambda: all(a > b for a, b in zip(done(), before, strict=True)), "everybody to get on")
 
-    def kill(self, working: bool) -> None:
-        """Kill a process: one that works, or any, also one that is only starting."""
-        alive = [p for p in self.runtime.processes if p.handle.poll() is None and (self.works(p) or not working)]
-        if not alive:
-            return
-        process = self.random.choice(alive)
+    def strike(self, process: Any, number: signal.Signals) -> None:
+        """Send a signal, with what is in the table remembered."""
         self.witness.remember()
-        os.kill(process.handle.pid, signal.SIGKILL)
-        self.killed[process.name] = self.killed.get(process.name, 0) + 1
-        self.awaited[process] = time.monotonic()
+        os.kill(process.handle.pid, number)
+        self.waiting[process] = process.handle.pid, time.monotonic()
+
+    def kill(self) -> None:
+        """Kill one that works or, one time in five, any that is there, also one that is only starting."""
+        anybody = self.random.random() < 0.2
+        there = [p for p in self.runtime.processes if p.handle.poll() is None and (anybody or self.works(p))]
+        if there:
+            process = self.random.choice(there)
+            self.strike(process, signal.SIGKILL)
+            self.killed[process.name] = self.killed.get(process.name, 0) + 1
 
     def run(self, kills: int, pause: float) -> None:
-        """Kill so many processes, about `pause` seconds apart."""
-        self.everybody_gets_on()
+        """Kill so many, about `pause` seconds apart."""
         while sum(self.killed.values()) < kills:
+            self.kill()
             rest = time.monotonic() + self.random.uniform(0, 2 * pause)
-            self.kill(working=self.random.random() < 0.8)
-            while time.monotonic() < rest:
-                self.advance()
+            self.until(lambda rest=rest: time.monotonic() >= rest, "the next kill")
             self.witness.compare()
-        self.everybody_gets_on()
+
+    def freeze(self) -> float:
+        """Stop a sampler, as a debugger or a broken driver would; the seconds until another one works."""
+        process = next(p for p in self.runtime.processes if p.task.role == "sampler" and self.works(p))
+        began, pid = time.monotonic(), process.handle.pid
+        self.strike(process, signal.SIGSTOP)
+        self.until(lambda: process.handle.pid != pid and self.works(process), "a stopped sampler to be replaced")
+        self.witness.compare()
+        return time.monotonic() - began
 
     def end(self) -> dict[str, Any]:
-        """End the run, and what was found."""
+        """End the run as it should end, and say what was found."""
         runtime = self.runtime
         handles = [process.handle for process in runtime.processes]
         runtime.stop()
-        witness, found = self.witness, self.witness.audit()
+        found = self.witness.audit()
         runtime.close()
-        figures = {
+        return {
             "kills": sum(self.killed.values()),
             "killed": ", ".join(f"{name}: {number}" for name, number in sorted(self.killed.items())),
+            "seconds until a successor works, median": statistics.median(self.recovery or [0.0]),
             "exit codes at the end": sorted({handle.returncode for handle in handles}),
-            "seconds to be replaced, median": statistics.median(self.recovery) if self.recovery else 0.0,
             "environment steps": runtime.progress.env_steps,
             "learning passes": runtime.progress.learned,
-            "rows checked in the table": found["rows"],
+            "counters that went back": self.witness.backwards,
+            "rows compared across kills": self.witness.compared,
+            "rows lost or changed across kills": self.witness.changed,
+            "rows checked at the end": found["rows"],
             "rows torn": found["torn"],
             "rows that do not follow the one before": found["misplaced"],
-            "rows cut off by a replacement": found["severed"],
-            "rows compared across kills": witness.compared,
-            "rows lost or changed across kills": witness.changed,
-            "counters that went back": witness.backwards,
+            "episodes cut short by a replacement": found["severed"],
         }
-        return figures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from headrace.errors import HeadraceError
+from headrace.errors import OverdueError, PeerGone
 
 Alive = Callable[[], bool]
 """Whether the process waited for is still there."""
@@ -15,14 +15,6 @@ SPINS = 40
 
 SHORTEST, LONGEST = 20e-6, 1e-3
 """Seconds of the first sleep, and of those it grows to. Linux adds about 50 us to each."""
-
-
-class PeerGone(HeadraceError):  # noqa: N818 - it is an event that a supervisor handles, as much as an error
-    """The process that was waited for has ended."""
-
-
-class OverdueError(HeadraceError, TimeoutError):
-    """What was waited for did not come in time."""
 
 
 LEISURE = 2e-3

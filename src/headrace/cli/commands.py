@@ -138,7 +138,13 @@ def graph(options: argparse.Namespace) -> int:
 def tune(options: argparse.Namespace) -> int:
     """`headrace tune`"""
     launch.tuned(
-        configured(options), options.env, options.policy, replicas=options.replicas, seconds=options.seconds, anew=True
+        configured(options),
+        options.env,
+        options.policy,
+        replicas=options.replicas,
+        staleness=options.staleness,
+        seconds=options.seconds,
+        anew=True,
     )
     return 0
 

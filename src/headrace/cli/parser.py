@@ -23,7 +23,7 @@ Train an algorithm in an environment.
 
 ALGO is a name that `headrace algorithms` lists, or module:Class of your own.
 ENV is a Gymnasium id (HalfCheetah-v5), module:id or module:function, envpool:ID, gymnax:ID or brax:ID.
-Everything goes into a run directory: config.json, plan.json, metrics.jsonl, tensorboard/, checkpoints/, best/.
+Everything goes into a run directory: config.json, plan.json, metrics.jsonl, tensorboard/, checkpoints/, best/, videos/.
 Ctrl-C saves and stops; `headrace train --resume RUN` goes on with everything, replay included.
 """
 
@@ -100,7 +100,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="run directory (default: runs/ALGO-ENV-sSEED-TIME)")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run")
     parser.add_argument(
-        "--eval-every", type=_whole, metavar="N", help="steps between evaluations (default: 5 %% of the time)"
+        "--eval-every", type=_whole, metavar="N", help="steps between evaluations (default: a share of a core)"
     )
     parser.add_argument("--eval-episodes", type=int, default=10, metavar="N", help="episodes of each (default: 10)")
     parser.add_argument("--no-tune", action="store_true", help="take the policy's own numbers, measure nothing first")

@@ -20,20 +20,25 @@ def dual_device(graph: Graph, machine: Machine, replicas: int | None = None) -> 
             f"policy 'dual_device' learns what acts apart from what judges, but {graph.algorithm} learns both in stage "
             f"'{learning[0].id}'; use desktop."
         )
-    first, second = halves(machine)
+    first, second, sampling = thirds(machine)
     collect = tuple(node.id for node in graph.where(domain="collect"))
-    samplers = share(graph.spec.num_envs, len(second)) if replicas is None else replicas
+    samplers = share(graph.spec.num_envs, len(sampling)) if replicas is None else replicas
     devices = machine.devices
     fragments = (
-        Fragment("collect", collect, replicas=samplers, device=machine.host, cores=second),
+        Fragment("collect", collect, replicas=samplers, device=machine.host, cores=sampling),
         Fragment("learn_rest", rest, device=devices[0], cores=first),
         Fragment("learn_acting", ahead, device=devices[min(1, len(devices) - 1)], cores=second),
     )
     return cut(graph, "dual_device", fragments, staleness=STALENESS)
 
 
-def halves(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Two disjoint sets of cores; samplers run on the second, where what acts is learned: it takes less."""
+def thirds(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Cores of the rest of learning, of what acts, and of the samplers, disjoint where there are enough.
+
+    On few cores samplers run where what acts is learned: it takes less than the rest.
+    """
     cores = tuple(range(machine.cores))
-    half = (len(cores) + 1) // 2
-    return cores[:half], cores[half:] or cores
+    learning = cores[: max(2, 3 * len(cores) // 4)]
+    half = (len(learning) + 1) // 2
+    first, second = learning[:half], learning[half:] or learning
+    return first, second, cores[len(learning) :] or second

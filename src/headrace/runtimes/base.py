@@ -73,6 +73,10 @@ class Runtime(ABC):
         """An evaluation that the runtime itself made since it was last asked."""
         return None
 
+    def version(self) -> int:
+        """The number of the newest weights."""
+        return self.progress.learned
+
     def figures(self) -> dict[str, float]:
         """How the system itself does: numbers for the metrics, by name."""
         return {}

@@ -39,10 +39,11 @@ class Learner:
         self.shared = shared = worker.shared
         self.graph = worker.graph
         self.number = worker.task.replica
+        own = stages(self.graph, shared.learners[self.number])
         self.flat = [jnp.array(leaf) for leaf in shared.load(worker.start)]
-        self.mirror = Mirror(shared, self.flat, but=self.number)
+        self.mirror = Mirror(shared, self.flat, own, but=self.number)
         self.bases = bases(self.graph, worker.task.seed, replica=0)
-        one = worker.programs.learner(stages(self.graph, shared.learners[self.number]))
+        one = worker.programs.learner(own)
         many = one if self.graph.on_policy else worker.programs.repeated(one, self.graph.source)
         self.program: Callable[..., Any] = jax.jit(many, donate_argnums=0)
         self.compiled: set[int] = set()

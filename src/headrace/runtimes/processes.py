@@ -187,6 +187,9 @@ class Processes(Runtime):
         lengths = tuple(int(n) for n in table[1])
         return Score(tuple(table[0].tolist()), lengths, int(version), int(steps), actor)
 
+    def version(self) -> int:
+        return max(weights.version for weights in self.shared.weights)
+
     def frame(self) -> tuple[np.ndarray[Any, Any], dict[str, float]] | None:
         """The viewer's newest picture and what it shows; None before the first."""
         newest = self.shared.frame.read()

@@ -17,7 +17,7 @@ def sample(worker: Worker) -> None:
     """Collect until told to stop."""
     shared, replica = worker.shared, worker.task.replica
     env = hosted(make(worker.task.env, worker.graph.spec.num_envs // shared.replicas))
-    mirror = Mirror(shared, list(worker.start))
+    mirror = Mirror(shared, list(worker.start), worker.graph.where(domain="collect"))
     mirror.refresh()
 
     def stepped() -> None:

@@ -17,7 +17,7 @@ from headrace.channels.queue import Queue
 from headrace.channels.table import Table
 from headrace.core.cells import Cell
 from headrace.envs import Episode
-from headrace.graph import Plan
+from headrace.graph import Node, Plan
 from headrace.graph.compile import Shelf, share_of
 from headrace.runtimes.pace import Pace
 from headrace.types import Array
@@ -180,12 +180,14 @@ class Shared:
 
 
 class Mirror:
-    """The newest weights of all learners but one, kept up in a list of arrays."""
+    """The newest of the cells that some nodes read and another process writes, kept up in a list of arrays."""
 
-    def __init__(self, shared: Shared, flat: list[Array], but: int | None = None):
+    def __init__(self, shared: Shared, flat: list[Array], nodes: Sequence[Node], but: int | None = None):
+        """`but` is the learner whose mirror it is."""
         self.shared = shared
         self.flat = flat
-        self.sources = [i for i in range(len(shared.learners)) if i != but and shared.published[i]]
+        read = {i for node in nodes for bound in node.reads for i in shared.shelf.modules[bound.cell]}
+        self.sources = [i for i, places in enumerate(shared.published) if i != but and read & set(places)]
         self.versions = [0] * len(shared.learners)
 
     def refresh(self) -> bool:

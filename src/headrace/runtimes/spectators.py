@@ -22,7 +22,7 @@ SHARE, CROWDED_SHARE = 0.1, 0.03
 def evaluate(worker: Worker) -> None:
     """Play the newest weights without exploring, again and again, and report the returns with their version."""
     shared, options = worker.shared, worker.options
-    mirror = Mirror(shared, list(worker.start))
+    mirror = Mirror(shared, list(worker.start), [worker.graph.play])
     played = [i for bound in worker.graph.play.reads for i in shared.shelf.modules[bound.cell]]
     evaluator: Evaluator | None = None
     last = 0
@@ -31,7 +31,7 @@ def evaluate(worker: Worker) -> None:
             if not worker.sleep(time.monotonic() + 0.05):
                 break
             continue
-        last, began = _steps(worker), time.process_time()
+        last, began, first = _steps(worker), time.process_time(), evaluator is None
         cells = shared.shelf.cells(mirror.flat)
         if evaluator is None:
             worker.be_long()
@@ -40,7 +40,8 @@ def evaluate(worker: Worker) -> None:
         results = np.array([score.returns, score.lengths], np.float64)
         actor = [np.asarray(mirror.flat[i]) for i in played]
         shared.score.publish([results, np.array([max(mirror.versions), last]), *actor])
-        if options.eval_every is None and not worker.sleep(_rest(worker, began)):
+        # The first one compiles, which says nothing about the next.
+        if options.eval_every is None and not worker.sleep(time.monotonic() + 1 if first else _rest(worker, began)):
             break
     if evaluator is not None:
         evaluator.close()
@@ -49,7 +50,7 @@ def evaluate(worker: Worker) -> None:
 def view(worker: Worker) -> None:
     """Draw the newest actor at play: into the ring that a page reads, a window, and now and then a video."""
     shared, options = worker.shared, worker.options
-    mirror = Mirror(shared, list(worker.start))
+    mirror = Mirror(shared, list(worker.start), [worker.graph.play])
     if not worker.wait(lambda: shared.learned.min() > 0):
         return
     mirror.refresh()
@@ -101,7 +102,10 @@ def _steps(worker: Worker) -> int:
 def _rest(worker: Worker, began: float) -> float:
     """Until when to rest so that the processor's time used since `began` is no more than a share of all time."""
     beside = set(worker.plan.collector.cores)
-    crowded = any(beside & set(learner.cores) for learner in worker.shared.learners)
+    # Where collecting and learning take turns there is always somebody who rests.
+    crowded = worker.shared.pace.staleness > 0 and any(
+        not beside or not learner.cores or beside & set(learner.cores) for learner in worker.shared.learners
+    )
     share = CROWDED_SHARE if crowded else SHARE
     return time.monotonic() + (time.process_time() - began) * (1 - share) / share
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from headrace.errors import HeadraceError
+from headrace.errors import FragmentError
 from headrace.runtimes.base import Options
 from headrace.runtimes.boot import start
 from headrace.runtimes.worker import TASK, Task
@@ -23,10 +23,6 @@ BACK_OFF, LONGEST = 0.1, 2.0
 
 NICE = 10
 """How much those who watch stand back for those who train."""
-
-
-class FragmentError(HeadraceError):
-    """A process that cannot do its work."""
 
 
 class Process:
@@ -86,7 +82,7 @@ class Supervisor:
         now = time.monotonic()
         # After a stop of this process itself (Ctrl-Z, a laptop's lid) the others need a moment to show life.
         watchful, self.looked = now - self.looked < 1.0, now
-        for process in self.processes:
+        for process in list(self.processes):
             if process.restart_at is not None:
                 if now >= process.restart_at:
                     process.start()
@@ -104,7 +100,7 @@ class Supervisor:
         return self.options.hang_seconds * (6 if process.task.role == "learner" else 1)
 
     def _ended(self, process: Process, code: int, now: float) -> None:
-        if code == 2:
+        if code == 2 and process.task.role != "viewer":
             raise FragmentError(f"{process.name}: {process.last_words()}.")
         if code >= 0:
             self._failed(process, process.last_words(), now)
@@ -120,6 +116,11 @@ class Supervisor:
 
     def _failed(self, process: Process, why: str, now: float) -> None:
         number = _recent(process.failures, now)
+        if number > self.options.restarts and process.task.role == "viewer":
+            self.processes.remove(process)
+            process.said.close()
+            self.notices.append(f"there will be nothing to see: {why}.")
+            return
         if number > self.options.restarts:
             raise FragmentError(f"{process.name} failed {number} time{'s' * (number > 1)} in a minute, at last: {why}.")
         process.restart_at = now

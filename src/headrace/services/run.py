@@ -5,7 +5,8 @@ RUN/config.json       algorithm, settings, environment, policy, runtime, seed
     metrics.jsonl     one JSON object a line
     tensorboard/      the same as TensorBoard events
     checkpoints/      the newest states, replay included
-    best/             the cells that the evaluator liked best
+    best/             the actor that the evaluator liked best
+    videos/           with --record-every
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 from headrace.core.algorithm import Algorithm
 from headrace.envs import HostEnv, env_id, make
 from headrace.errors import UsageError, nearest
-from headrace.graph import Plan, fuse, trace, verify
+from headrace.graph import Plan, fuse, loosen, trace, verify
 from headrace.machine import Machine
 from headrace.policies import POLICIES
 from headrace.runtimes.boot import WORKER
@@ -44,6 +44,7 @@ def tune(
     *,
     seconds: float = 20.0,
     replicas: int | None = None,
+    staleness: int | None = None,
     say: Callable[[str], Any] = print,
 ) -> Choice:
     """Measure for at most so many seconds, choose, say why, and remember the choice for `cached`.
@@ -62,7 +63,8 @@ def tune(
     if not seconds > 0:
         raise UsageError(f"the tuner needs some seconds, got {seconds:g}.")
     spec = _spec(env, algorithm.config.num_envs)
-    plan = verify(fuse(POLICIES[policy](trace(algorithm, spec), machine, replicas)), machine)
+    plan = POLICIES[policy](trace(algorithm, spec), machine, replicas)
+    plan = verify(fuse(plan if staleness is None else loosen(plan, staleness)), machine)
     usual = _usual(algorithm, plan)
     what = f"{algorithm.name} on {env_id(env)}, {policy} policy, {machine.cores} cores"
     if not _understood(plan):
@@ -86,7 +88,7 @@ def tune(
         say(textwrap.fill(f"too little could be measured{why}; it runs as it is.", tell.WIDTH))
         return usual
     say(tell.sentence(chosen, terms, found, fused=not plan.graph.on_policy))
-    remember(chosen, algorithm, env, policy, machine, replicas)
+    remember(chosen, algorithm, env, policy, machine, replicas, staleness)
     return chosen
 
 

@@ -15,16 +15,21 @@ from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.envs import env_id
 from headrace.errors import HeadraceError
-from headrace.machine import Machine, _processor
+from headrace.machine import Machine, processor
 from headrace.tune.choice import Choice
 from headrace.version import __version__
 
 
 def cached(
-    algorithm: Algorithm[Any], env: Any, policy: str, machine: Machine, replicas: int | None = None
+    algorithm: Algorithm[Any],
+    env: Any,
+    policy: str,
+    machine: Machine,
+    replicas: int | None = None,
+    staleness: int | None = None,
 ) -> Choice | None:
     """What was chosen for exactly this before, if anything."""
-    key = describe(algorithm, env, policy, machine, replicas)
+    key = describe(algorithm, env, policy, machine, replicas, staleness)
     try:
         held = json.loads(_path(key).read_text())
         return Choice.from_json(held["choice"]) if held["of"] == key else None
@@ -33,10 +38,16 @@ def cached(
 
 
 def remember(
-    choice: Choice, algorithm: Algorithm[Any], env: Any, policy: str, machine: Machine, replicas: int | None = None
+    choice: Choice,
+    algorithm: Algorithm[Any],
+    env: Any,
+    policy: str,
+    machine: Machine,
+    replicas: int | None = None,
+    staleness: int | None = None,
 ) -> None:
     """Keep a choice; what was asked for is that of `cached`."""
-    key = describe(algorithm, env, policy, machine, replicas)
+    key = describe(algorithm, env, policy, machine, replicas, staleness)
     path = _path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,11 +65,16 @@ def remember(
 
 
 def describe(
-    algorithm: Algorithm[Any], env: Any, policy: str, machine: Machine, replicas: int | None
+    algorithm: Algorithm[Any],
+    env: Any,
+    policy: str,
+    machine: Machine,
+    replicas: int | None = None,
+    staleness: int | None = None,
 ) -> dict[str, Any]:
     """Everything that a choice depends on."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": machine.cores,
         "memory_gib": round(machine.memory / 2**30),
         "devices": list(machine.devices),
@@ -67,6 +83,7 @@ def describe(
         "env": env_id(env),
         "policy": policy,
         "replicas": replicas,
+        "staleness": staleness,
         "headrace": __version__,
         "jax": jax.__version__,
     }
