@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 from gymnasium import spaces
+
+from headrace import Algorithm, Config, Env, Learned, Reads, Replay, Writes, stage
 
 EPISODES = 1 << 20
 STEP = 5
@@ -142,3 +148,34 @@ def misshapen() -> Faulty:
 
 def hangs() -> Faulty:
     return Faulty("hangs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreaksConfig(Config):
+    """Settings of `Breaks`: none of its own."""
+
+
+class Breaks(Algorithm[BreaksConfig]):
+    """Learns by calling something that always raises."""
+
+    def cells(self, spec: Any, key: Any) -> Any:
+        return {"weights": Learned(jnp.zeros(()), optax.sgd(0.1))}
+
+    @stage
+    def act(self, obs: Any, weights: Reads) -> Any:
+        return jnp.zeros(obs.shape[0], jnp.int32)
+
+    play = act
+
+    @stage
+    def learn(self, batch: Any, weights: Writes) -> Any:
+        weights, loss = weights.minimise(lambda w: w**2)
+        return weights, {"loss": jax.pure_callback(_break, jax.ShapeDtypeStruct((), jnp.float32), loss)}
+
+    def loop(self, env: Env, replay: Replay) -> None:
+        replay.insert(env.step(self.act(env.observe())))
+        self.learn(replay.sample(8))
+
+
+def _break(loss: Any) -> Any:
+    raise RuntimeError("the learner broke")

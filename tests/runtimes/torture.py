@@ -19,10 +19,11 @@ from faulty_envs import Checked, over, wrong
 
 import headrace
 from headrace.runtimes import Options, Processes
+from headrace.runtimes.base import optimiser_steps
 
 TIMEOUT = 120.0
 ALGORITHM = headrace.SAC(
-    num_envs=4, hidden=(16,), batch_size=32, warmup=64, samples_per_insert=128, replay_capacity=20_000
+    num_envs=4, hidden=(16,), batch_size=32, warmup=64, samples_per_insert=128, replay_capacity=5_000
 )
 
 
@@ -155,6 +156,7 @@ class Torture:
 
     def run(self, kills: int, pause: float) -> None:
         """Kill so many, about `pause` seconds apart."""
+        self.kept = optimiser_steps(self.runtime.cells())
         while sum(self.killed.values()) < kills:
             self.kill()
             rest = time.monotonic() + self.random.uniform(0, 2 * pause)
@@ -175,7 +177,7 @@ class Torture:
         runtime = self.runtime
         handles = [process.handle for process in runtime.processes]
         runtime.stop()
-        found = self.witness.audit()
+        found, steps = self.witness.audit(), optimiser_steps(runtime.cells())
         runtime.close()
         return {
             "kills": sum(self.killed.values()),
@@ -184,6 +186,8 @@ class Torture:
             "exit codes at the end": sorted({handle.returncode for handle in handles}),
             "environment steps": runtime.progress.env_steps,
             "learning passes": runtime.progress.learned,
+            "optimiser steps before the first kill": self.kept,
+            "optimiser steps at the end": steps,
             "counters that went back": self.witness.backwards,
             "rows compared across kills": self.witness.compared,
             "rows lost or changed across kills": self.witness.changed,

@@ -10,6 +10,7 @@ from typing import Any
 
 BOOT = """
 import ctypes, importlib, os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; what it means, the parent decides
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the parent, whatever it died of
 cores = os.environ.pop("HEADRACE_CORES", "")

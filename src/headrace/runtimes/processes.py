@@ -62,6 +62,7 @@ class Processes(Runtime):
         self.supervisor = Supervisor(options, self._silent_for, self._doing)
         self.read = np.zeros(self.shared.replicas, np.int64)
         self.scored = 0
+        self.waiting: list[tuple[Role, int]] = []
         self.before = self._counts()
 
     @property
@@ -69,13 +70,20 @@ class Processes(Runtime):
         """Those that run."""
         return self.supervisor.processes
 
-    def _launch(self) -> None:
-        """Start every process; the learners first, they take longest to get going."""
-        shared, options = self.shared, self.options
-        roles: list[tuple[Role, int]] = [("learner", i) for i in range(len(shared.learners))]
-        roles += [("sampler", i) for i in range(shared.replicas)]
+    def _training(self) -> list[tuple[Role, int]]:
+        """The processes that collect and learn."""
+        roles: list[tuple[Role, int]] = [("sampler", i) for i in range(self.shared.replicas)]
+        return [*roles, *(("learner", i) for i in range(len(self.shared.learners)))]
+
+    def _spectators(self) -> list[tuple[Role, int]]:
+        """Those who watch: there is nothing to see before something was learned, and starting takes a core."""
+        options, roles = self.options, list[tuple[Role, int]]()
         roles += [("evaluator", 0)] if options.evaluate else []
-        roles += [("viewer", 0)] if options.view != "off" or options.record_every is not None else []
+        return roles + ([("viewer", 0)] if options.view != "off" or options.record_every is not None else [])
+
+    def _launch(self, roles: list[tuple[Role, int]]) -> None:
+        """Start some processes."""
+        options = self.options
         for role, replica in roles:
             task = Task(
                 role=role,
@@ -107,9 +115,13 @@ class Processes(Runtime):
 
     def advance(self) -> None:
         if not self.processes:
-            self._launch()
+            self._launch(self._training())
+            self.waiting = self._spectators()
         time.sleep(POLL)
         self._look()
+        if self.waiting and self.progress.learned:
+            self._launch(self.waiting)
+            self.waiting = []
 
     def _silent_for(self, process: Process) -> float:
         beat = int(self.shared.beats[self.shared.member(process.task.role, process.task.replica)])

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -197,8 +196,9 @@ class Mirror:
             latest = self.shared.weights[i]
             if latest.version > self.versions[i] and (newer := latest.read(newer_than=self.versions[i])) is not None:
                 self.versions[i], arrays = newer
-                for place, array in zip(self.shared.published[i], arrays, strict=True):
-                    self.flat[place] = jnp.array(array)
+                # Copied, because a learner's program may be given what it reads to write its results into.
+                for place, array in zip(self.shared.published[i], jax.device_put(arrays, may_alias=False), strict=True):
+                    self.flat[place] = array
                 fresh = True
         return fresh
 

@@ -64,6 +64,8 @@ def view(worker: Worker) -> None:
     try:
         while not worker.over():
             wanted, began = time.monotonic() + 1 / viewer.fps, time.process_time()
+            if not viewer.count:
+                worker.be_long()
             frame = viewer.frame()
             shared.frame.publish(_framed(frame))
             if window is not None and not window.show(frame.image):

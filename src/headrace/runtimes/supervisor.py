@@ -73,15 +73,17 @@ class Supervisor:
         self.trouble = trouble
         self.processes: list[Process] = []
         self.deaths: deque[float] = deque()
-        self.looked = time.monotonic()
+        self.looked = self.awake = time.monotonic()
         self.notices: list[str] = []
         """What a person should know: taken by whoever shows it."""
 
     def look(self) -> None:
         """Replace what ended or hangs; raise what ended the run."""
         now = time.monotonic()
-        # After a stop of this process itself (Ctrl-Z, a laptop's lid) the others need a moment to show life.
-        watchful, self.looked = now - self.looked < 1.0, now
+        if now - self.looked > 1.0:
+            # This process itself stood still (Ctrl-Z, a large checkpoint), the others maybe too: silence counts anew.
+            self.awake = now
+        self.looked = now
         for process in list(self.processes):
             if process.restart_at is not None:
                 if now >= process.restart_at:
@@ -90,7 +92,7 @@ class Supervisor:
             code = process.handle.poll()
             if code is not None:
                 self._ended(process, code, now)
-            elif watchful and self.silent_for(process) > self._patience(process):
+            elif min(self.silent_for(process), now - self.awake) > self._patience(process):
                 what = self.trouble(process)
                 process.kill()
                 self._failed(process, f"{what}; it gave no sign of life for {self._patience(process):g} s", now)

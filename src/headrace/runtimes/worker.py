@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -23,7 +22,7 @@ from headrace.errors import EnvError, HeadraceError
 from headrace.graph import Plan, trace
 from headrace.graph.compile import Programs, make_cells
 from headrace.graph.plan import Cut, Fragment
-from headrace.machine import keep_compiled
+from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.base import Options
 from headrace.runtimes.shared import Role, Shared
 
@@ -59,8 +58,7 @@ class Task:
 
 def main() -> int:
     """Do the task; exit code 0 when told to stop, 2 for a mistake of the user's, 1 for anything else."""
-    # Ctrl-C reaches every process of a terminal; the parent alone decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    compute_at_once()
     task = Task.from_json(os.environ.pop(TASK))
     try:
         Worker(task).run()

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from headrace.errors import CheckpointError
@@ -34,12 +35,12 @@ REMEDY = "remove that folder to use the one before it, or start a new run"
 
 
 def save(folder: Path, arrays: Tree, values: dict[str, Any]) -> Path:
-    """Write `folder`, whole or not at all."""
+    """Write `folder`, whole or not at all; OSError says why not."""
     aside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        save_file(_named(arrays), aside / ARRAYS)
+        _write(_named(arrays), aside / ARRAYS)
         files = {ARRAYS: {"bytes": (aside / ARRAYS).stat().st_size, "sha256": _sum(aside / ARRAYS)}}
         (aside / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files, "values": values}, indent=2))
         for name in (ARRAYS, MANIFEST):
@@ -48,7 +49,7 @@ def save(folder: Path, arrays: Tree, values: dict[str, Any]) -> Path:
             shutil.rmtree(folder)
         aside.rename(folder)
         _flush(folder.parent)
-    except OSError:
+    except BaseException:  # a full disk, or a second Ctrl-C
         shutil.rmtree(aside, ignore_errors=True)
         raise
     return folder
@@ -110,6 +111,13 @@ def prune(run: Path) -> None:
     """Remove all but the newest checkpoints."""
     for old in sorted((run / "checkpoints").glob("[0-9]*"))[:-KEPT]:
         shutil.rmtree(old)
+
+
+def _write(arrays: dict[str, Any], path: Path) -> None:
+    try:
+        save_file(arrays, path)
+    except SafetensorError as error:  # its own name for what the system refused
+        raise OSError(str(error).rpartition("I/O error: ")[2]) from None
 
 
 def _named(arrays: Tree) -> dict[str, Any]:

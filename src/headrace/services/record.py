@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import sys
 from collections import deque
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tensorboardX import SummaryWriter
+from tensorboardX.record_writer import register_writer_factory
 
 from headrace.envs import Episode
 from headrace.services.evaluate import Score
@@ -19,14 +23,74 @@ WINDOW = 100
 """Episodes that `rollout/ep_rew_mean` is the mean of, as in Stable-Baselines3."""
 
 
+EVENTS = "headrace"
+"""What stands before the name of a file of events, so that tensorboardX has it opened by `EventFiles`."""
+
+
+class Appended:
+    """A file to which pieces are appended whole: where the disk is full they are left out, and the run goes on."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.file = path.open("ab", buffering=0)
+        self.refused = False
+
+    def append(self, piece: bytes) -> None:
+        """Write a piece or nothing; the first of several that are refused is told."""
+        end = os.fstat(self.file.fileno()).st_size
+        try:
+            if self.file.write(piece) < len(piece):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.refused = False
+        except OSError as error:
+            self.file.truncate(end)
+            if not self.refused:
+                print(f"headrace: could not write {self.path} ({error.strerror}); training goes on.", file=sys.stderr)
+            self.refused = True
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class EventFile:
+    """A file of TensorBoard events. Left to itself tensorboardX stops reading its queue, and whoever fills it hangs."""
+
+    def __init__(self, path: Path):
+        self.file = Appended(path)
+        self.pending = b""
+
+    def write(self, data: bytes) -> None:
+        self.pending += data
+
+    def flush(self) -> None:
+        self.file.append(self.pending)
+        self.pending = b""
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class EventFiles:
+    """How tensorboardX opens a file of events."""
+
+    def open(self, path: str) -> EventFile:
+        return EventFile(Path(path.removeprefix(f"{EVENTS}:")))
+
+    def directory_check(self, path: str) -> None:
+        Path(path.removeprefix(f"{EVENTS}:")).mkdir(parents=True, exist_ok=True)
+
+
+register_writer_factory(EVENTS, EventFiles())
+
+
 class Recorder:
     """Collects what happens and writes it down; it never holds up training."""
 
     def __init__(self, directory: Path, elapsed: float = 0.0, env_steps: int = 0):
         self.path = directory / "metrics.jsonl"
         _keep_until(self.path, env_steps)
-        self.file = self.path.open("a", buffering=1)
-        self.events = SummaryWriter(str(directory / "tensorboard"), flush_secs=10)
+        self.file = Appended(self.path)
+        self.events = SummaryWriter(f"{EVENTS}:{directory / 'tensorboard'}", flush_secs=10)
         self.recent: deque[Episode] = deque(maxlen=WINDOW)
         self.score: Score | None = None
         self.best = -math.inf
@@ -68,7 +132,7 @@ class Recorder:
             # A stage that sat out (policy delay) keeps what it last reported.
             line[f"train/{name}"] = self.last.get(f"train/{name}") if number is None else number
         line |= {name: round(value, 4) for name, value in (figures or {}).items()}
-        self.file.write(json.dumps(line) + "\n")
+        self.file.append(json.dumps(line).encode() + b"\n")
         for name, value in line.items():
             if value is not None:
                 self.events.add_scalar(name, value, progress.env_steps)

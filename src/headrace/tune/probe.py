@@ -24,7 +24,7 @@ from headrace.envs import make
 from headrace.errors import HeadraceError
 from headrace.graph import Graph, trace
 from headrace.graph.compile import Programs, Shelf, make_cells
-from headrace.machine import keep_compiled
+from headrace.machine import compute_at_once, keep_compiled
 
 TASK = "HEADRACE_PROBE"
 
@@ -80,6 +80,7 @@ def main() -> int:
         print(json.dumps(values), file=lines, flush=True)
 
     try:
+        compute_at_once()
         keep_compiled()
         roles = {"collect": collecting.collect, "learn": learning.learn}
         roles[task.role](task, tell)

@@ -1,0 +1,68 @@
+"""`headrace train` in a process of its own, looked at from outside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headrace.services.record import read_metrics
+
+TINY = ["--set", "num_envs=4", "warmup=64", "batch_size=32", "hidden=16", "replay_capacity=2000"]
+TIMEOUT = 90.0
+
+
+class Command:
+    """A run in a session of its own, as from a terminal: a signal to the group reaches every process of it."""
+
+    def __init__(self, path: Path, *words: str):
+        self.path = path
+        self.errors = path.with_suffix(".err")
+        with self.errors.open("w") as errors:
+            self.handle = subprocess.Popen(
+                [sys.executable, "-m", "headrace", "train", *words, "--out", str(path), *TINY],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    @property
+    def said(self) -> str:
+        return self.errors.read_text()
+
+    def signal(self, number: int) -> None:
+        """To every process of the run, as a terminal does."""
+        os.killpg(self.handle.pid, number)
+
+    def processes(self) -> list[str]:
+        """Those of the run that are there."""
+        found = subprocess.run(["pgrep", "-g", str(self.handle.pid)], capture_output=True, text=True, timeout=10)
+        return found.stdout.split()
+
+    def learns(self) -> bool:
+        """Whether it got as far as learning."""
+        return any(line["time/update_frames"] for line in self.metrics())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return read_metrics(self.path)
+
+    def until(self, condition: Callable[[], object], seconds: float = TIMEOUT) -> float:
+        """Wait for something; how long it took."""
+        began = time.monotonic()
+        while not condition():
+            assert time.monotonic() < began + seconds, f"not within {seconds:g} s; it said: {self.said}"
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.handle.poll() is None:
+            self.handle.kill()
+            self.handle.wait()

@@ -1,0 +1,256 @@
+"""What goes wrong in a run costs what it must and no more: real processes, real signals, a disk that is really full."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faulty_envs import MARKER, STEP, Breaks
+from runs import TINY, Command
+from torture import ALGORITHM, TIMEOUT, Torture, left_behind
+
+import headrace
+from headrace.cli import main
+from headrace.errors import FragmentError
+from headrace.runtimes import Options, Processes
+from headrace.services import checkpoint
+
+ENV = "faulty_envs:Checked"
+
+
+def test_kills_cost_nothing_that_was_committed() -> None:
+    tortured = Torture("desktop", seed=1)
+    tortured.get_on(spectators=False)
+    tortured.run(kills=6, pause=0.5)
+    tortured.get_on(spectators=False)
+    found = tortured.end()
+    del tortured
+    assert left_behind() == []
+    assert found["kills"] == 6
+    assert "learner 0" in found["killed"]
+    assert found["rows checked at the end"] > 64
+    assert found["rows compared across kills"] > 64
+    for what in (
+        "counters that went back",
+        "rows lost or changed across kills",
+        "rows torn",
+        "rows that do not follow the one before",
+    ):
+        assert found[what] == 0, found
+    assert found["optimiser steps at the end"] > found["optimiser steps before the first kill"] > 0
+
+
+@pytest.fixture
+def processes():
+    """Makes a runtime, and closes it."""
+    made: list[Processes] = []
+
+    def make(policy: str, algorithm=ALGORITHM, env=ENV, replicas=None, **options) -> Processes:
+        plan = headrace.plan(algorithm, env, policy, replicas=replicas)
+        made.append(Processes(plan, algorithm, env, 0, Options(evaluate=False, **options)))
+        return made[-1]
+
+    yield make
+    for runtime in made:
+        runtime.close()
+
+
+def until(runtime: Processes, condition) -> None:
+    end = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < end
+        runtime.advance()
+
+
+def process_of(runtime: Processes, name: str):
+    return next(process for process in runtime.processes if process.name == name)
+
+
+def replaced(runtime: Processes, name: str, number: int) -> float:
+    """Signal a process; the seconds until another one is started in its place."""
+    process, began = process_of(runtime, name), time.monotonic()
+    pid = process.handle.pid
+    os.kill(pid, number)
+    until(runtime, lambda: process.handle.pid != pid)
+    return time.monotonic() - began
+
+
+def test_a_stopped_sampler_is_replaced_and_a_killed_learner_goes_on_from_its_state(processes) -> None:
+    runtime = processes("dual_device", hang_seconds=2.0, restarts=10)
+    shared = runtime.shared
+    until(runtime, lambda: shared.learned.min() >= 50)
+
+    assert 2.0 < replaced(runtime, "sampler 0", signal.SIGSTOP) < 4.0
+    assert any("in sampler 0; it gave no sign of life for 2 s" in said for said in runtime.progress.notices)
+    passes = runtime.progress.passes
+    until(runtime, lambda: runtime.progress.passes > passes + 5)
+
+    survivor = process_of(runtime, "learner 0").handle.pid
+    runtime._stand_still()  # so that whatever changes is the successor's doing
+    channels = [shared.state[0], shared.weights[0], shared.state[1]]
+    before, published, written = (
+        [channel.read() for channel in channels],
+        shared.weights[1].version,
+        shared.passes.copy(),
+    )
+    replaced(runtime, "learner 1", signal.SIGKILL)
+    until(runtime, lambda: shared.weights[1].version > published)
+    for (version, arrays), channel in zip(before, channels, strict=True):
+        assert channel.version == version
+        for held, array in zip(arrays, channel.read()[1], strict=True):
+            np.testing.assert_array_equal(held, array)
+    np.testing.assert_array_equal(shared.passes, written)
+
+    def steps() -> dict[str, int]:
+        cells = runtime.cells()
+        return {name: int(cells[name].updates) for name in ("critic", "actor")}
+
+    kept, learned = steps(), shared.learned.copy()
+    assert min(kept.values()) >= 50
+    until(runtime, lambda: (shared.learned >= learned + 50).all())
+    assert all(number >= kept[name] + 50 for name, number in steps().items())
+    assert process_of(runtime, "learner 0").handle.pid == survivor
+
+
+def test_a_learner_that_died_between_two_queues_goes_on(processes) -> None:
+    algorithm = headrace.PPO(num_envs=2, horizon=16, minibatch_size=32, hidden=(16,))
+    runtime = processes("desktop", algorithm, "CartPole-v1", replicas=2)
+    first, second = runtime.shared.queues
+    first.restart(3)
+    second.restart(2)
+    second.commit(version=0)  # learned from, and not given back
+    runtime.shared.learned[0] = 3
+    until(runtime, lambda: runtime.progress.learned >= 6)
+    runtime._stand_still()
+    assert first.consumed == second.consumed == runtime.shared.learned[0]
+
+
+def test_too_many_kills_end_the_run(processes) -> None:
+    runtime = processes("desktop", deaths=1)
+    runtime.advance()
+    for process in runtime.processes:
+        process.handle.kill()
+    with pytest.raises(FragmentError, match=r"killed 2 times in a minute, the last the sampler 0 by signal 9; look"):
+        until(runtime, lambda: False)
+
+
+def test_a_fragment_that_fails_by_itself_ends_the_run_the_third_time(processes) -> None:
+    runtime = processes("desktop", Breaks(num_envs=2), "CartPole-v1")
+    with pytest.raises(FragmentError, match=r"^learner 0 failed 3 times in a minute, at last: .*the learner broke"):
+        until(runtime, lambda: False)
+    assert sum("learner 0 failed" in said and "started anew" in said for said in runtime.progress.notices) == 2
+
+
+FAULTS = {
+    "not_finite": f"(environment 0) returned a reward that is not finite at step {STEP}",
+    "misshapen": f"(environment 0) returned an observation of shape (3,) where its space says (2,) at step {STEP}",
+    "hangs": f"does not come back from step {STEP} in sampler 0; it gave no sign of life for 1 s",
+}
+
+
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_a_bad_environment_is_named_and_ends_the_run(fault: str, tmp_path: Path, capfd) -> None:
+    words = ["--no-eval", "--restarts", "0", "--hang-seconds", "1", "--out", str(tmp_path / "run"), *TINY]
+    assert main(["train", "sac", f"faulty_envs:{fault}", "--quiet", *words]) == 2
+    said = capfd.readouterr()
+    why = f"'faulty_envs:{fault}' {FAULTS[fault]}"
+    assert (said.out, said.err) == ("", f"headrace: sampler 0 failed 1 time in a minute, at last: {why}.\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_bad_environment_is_started_anew_so_often_in_a_minute(tmp_path: Path, capfd) -> None:
+    words = ["--no-eval", "--restarts", "1", "--out", str(tmp_path / "run"), *TINY]
+    assert main(["train", "sac", "faulty_envs:raises", *words]) == 2
+    said = [line for line in capfd.readouterr().err.splitlines() if "sampler 0" in line]
+    why = f"'faulty_envs:raises' (environment 0) raised RuntimeError: the wheel came off at step {STEP}"
+    assert said == [
+        f"headrace: sampler 0 failed: {why}; it is started anew.",
+        f"headrace: sampler 0 failed 2 times in a minute, at last: {why}.",
+    ]
+
+
+def test_an_environment_that_fails_once_costs_one_restart(tmp_path: Path, capfd, monkeypatch) -> None:
+    monkeypatch.setenv(MARKER, str(tmp_path / "failed"))
+    words = ["--no-eval", "--steps", "100", "--out", str(tmp_path / "run"), *TINY]
+    assert main(["train", "sac", "faulty_envs:fails_once", *words]) == 0
+    said = capfd.readouterr().err
+    assert said.count("raised RuntimeError: the wheel came off once at step 5; it is started anew") == 1
+    assert checkpoint.newest(tmp_path / "run").name == f"{100:012d}"
+
+
+def assert_saved_and_gone(run: Command, within: float) -> None:
+    """The run ends in time as one that was interrupted, with a checkpoint, and leaves nothing."""
+    run.until(lambda: run.handle.poll() is not None, within)
+    assert run.handle.returncode == 130
+    assert run.processes() == []
+    assert list(Path("/dev/shm").iterdir()) == []
+    assert checkpoint.read_values(checkpoint.newest(run.path))["learned"] > 0
+
+
+def test_an_interrupt_saves_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Command(tmp_path / "run", "sac", ENV) as run:
+        run.until(run.learns)
+        run.signal(signal.SIGINT)
+        assert_saved_and_gone(run, within=5.0)
+
+
+def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
+    with Command(tmp_path / "run", "sac", ENV) as run:
+        run.until(lambda: len(run.processes()) == 4)
+        os.kill(int(run.processes()[-1]), signal.SIGSTOP)  # so that one cannot end by itself
+        run.until(run.metrics)
+        run.signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert run.handle.poll() is None
+        run.signal(signal.SIGINT)
+        run.until(lambda: run.handle.poll() is not None, 1.0)
+        assert run.handle.returncode == 130
+        assert run.processes() == []
+        assert run.said.endswith("headrace: stopped at once; the last checkpoint stands.\n")
+
+
+def test_the_parents_death_ends_every_process(tmp_path: Path) -> None:
+    with Command(tmp_path / "run", "sac", ENV) as run:
+        run.until(lambda: len(run.processes()) == 4)
+        run.handle.kill()
+        run.handle.wait()
+        run.until(lambda: not run.processes(), 5.0)
+    assert list(Path("/dev/shm").iterdir()) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    """A file system of 2 MB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", path], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+def test_a_full_disk_costs_checkpoints_not_the_run(small_disk: Path) -> None:
+    path, ballast = small_disk / "run", small_disk / "ballast"
+    with Command(path, "sac", ENV, "--no-eval", "--checkpoint-every", "1") as run:
+        run.until(lambda: run.learns() and list((path / "checkpoints").glob("[0-9]*")))
+        subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=4k"], capture_output=True)
+        good = checkpoint.newest(path)
+        warning = f"headrace: could not write {path}/checkpoints/"
+        run.until(lambda: run.said.count(warning) >= 3)
+        assert run.said.count("(No space left on device (os error 28)); training goes on.") >= 3
+        assert run.handle.poll() is None
+        assert checkpoint.newest(path) == good
+        assert headrace.Run.load(path).cells["critic"].updates == checkpoint.read_values(good)["learned"]
+        ballast.unlink()
+        run.until(lambda: checkpoint.newest(path) != good)
+        run.handle.send_signal(signal.SIGTERM)
+        assert_saved_and_gone(run, within=5.0)
+    # Lines that did not fit are left out, none is torn, and steps went on all the while.
+    last = headrace.Run.load(path).metrics[-1]
+    assert last["time/env_steps"] == checkpoint.read_values(checkpoint.newest(path))["env_steps"] > int(good.name)
