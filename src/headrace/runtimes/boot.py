@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 BOOT = """
@@ -57,4 +59,18 @@ def start(
         WORKER: "1",
     }
     words = [sys.executable, "-c", BOOT, module]
-    return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, **popen)
+    with _uninterrupted():
+        return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, **popen)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back: what is started meanwhile does so too, until it has the time to ignore it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

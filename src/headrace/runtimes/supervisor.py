@@ -41,6 +41,7 @@ class Process:
         self.said.truncate()
         self.restart_at: float | None = None
         self.started = time.monotonic()
+        self.begun = False
         self.handle = start(
             "headrace.runtimes.worker",
             self.cores,
@@ -92,7 +93,10 @@ class Supervisor:
             code = process.handle.poll()
             if code is not None:
                 self._ended(process, code, now)
-            elif min(self.silent_for(process), now - self.awake) > self._patience(process):
+                continue
+            silent = self.silent_for(process)
+            process.begun = process.begun or silent > 0
+            if min(silent, now - self.awake) > self._patience(process):
                 what = self.trouble(process)
                 process.kill()
                 self._failed(process, f"{what}; it gave no sign of life for {self._patience(process):g} s", now)
@@ -132,8 +136,10 @@ class Supervisor:
         """End every process: by the word that it was given, then by force."""
         until = time.monotonic() + (0 if at_once else GRACE)
         for process in self.processes:
+            # One that is only starting has nothing to hand over, and would not hear in time.
+            left = until - time.monotonic() if process.begun else 0.0
             try:
-                process.handle.wait(max(0.0, until - time.monotonic()))
+                process.handle.wait(max(0.0, left))
             except subprocess.TimeoutExpired:
                 process.kill()
             process.said.close()
