@@ -41,6 +41,8 @@ def shoot_at(policy: str) -> dict[str, object]:
     del tortured
     found |= {"left behind": left_behind(), "seconds": time.monotonic() - began}
     assert not any(found[what] for what in (*NEVER, "left behind")), found
+    # Whoever watches stands back for the others, and may not hear in time.
+    assert set(found["did not end by themselves"]) <= {"evaluator 0", "viewer 0"}, found
     return found
 
 

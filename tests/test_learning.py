@@ -9,18 +9,21 @@ import pytest
 import headrace
 
 GOALS = [
-    ("ppo", "CartPole-v1", 475, 1),
-    ("ppo", "gymnax:CartPole-v1", 475, 1),
-    ("dqn", "CartPole-v1", 400, 1),
-    ("sac", "Pendulum-v1", -200, 1),
-    ("td3", "Pendulum-v1", -200, 2),
+    ("ppo", "CartPole-v1", 475, 1, None),
+    ("ppo", "gymnax:CartPole-v1", 475, 1, None),
+    ("dqn", "CartPole-v1", 400, 1, "single"),
+    ("sac", "Pendulum-v1", -200, 1, None),
+    ("td3", "Pendulum-v1", -200, 2, "single"),
 ]
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize(("algorithm", "env", "goal", "seed"), GOALS)
-def test_the_defaults_reach_the_goal(algorithm: str, env: str, goal: float, seed: int, tmp_path: Path) -> None:
-    run = headrace.train(algorithm, env, until=goal, seconds=170, seed=seed, out=tmp_path / "run", progress=False)
+@pytest.mark.parametrize(("algorithm", "env", "goal", "seed", "policy"), GOALS)
+def test_the_defaults_reach_the_goal(
+    algorithm: str, env: str, goal: float, seed: int, policy: str | None, tmp_path: Path
+) -> None:
+    options = {"policy": policy, "seed": seed, "out": tmp_path / "run", "progress": False}
+    run = headrace.train(algorithm, env, until=goal, seconds=170, **options)
     assert run.reached, run.metrics[-1]
     assert run.metrics[-1]["eval/mean_reward"] >= goal
 
@@ -28,7 +31,8 @@ def test_the_defaults_reach_the_goal(algorithm: str, env: str, goal: float, seed
 @pytest.mark.learning
 def test_options_learn_too(tmp_path: Path) -> None:
     algorithm = headrace.DQN(n_step=3, layer_norm=True, double=False)
-    run = headrace.train(algorithm, "CartPole-v1", until=300, seconds=120, seed=1, out=tmp_path / "run", progress=False)
+    options = {"policy": "single", "seed": 1, "out": tmp_path / "run", "progress": False}
+    run = headrace.train(algorithm, "CartPole-v1", until=300, seconds=120, **options)
     assert run.reached
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -66,3 +67,19 @@ class Command:
         if self.handle.poll() is None:
             self.handle.kill()
             self.handle.wait()
+
+
+def orphans(seconds: float = 5.0) -> list[str]:
+    """Files in /dev/shm that stay although nobody who lives has mapped them; other tests have some of their own."""
+    end = time.monotonic() + seconds
+    while (left := _unmapped()) and time.monotonic() < end:
+        time.sleep(0.2)
+    return left
+
+
+def _unmapped() -> list[str]:
+    there, mapped = [str(path) for path in Path("/dev/shm").iterdir()], ""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            mapped += maps.read_text()
+    return [path for path in there if path not in mapped]

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import psutil
 from faulty_envs import Checked, over, wrong
+from runs import orphans
 
 import headrace
 from headrace.runtimes import Options, Processes
@@ -86,13 +87,12 @@ class Witness:
 
 
 def left_behind() -> list[str]:
-    """What a run of this process must not leave: children, names in /dev/shm, blocks of memory."""
+    """What a run of this process must not leave: children, files in /dev/shm, blocks of memory."""
     gc.collect()  # a runtime and its supervisor hold each other
     children = [f"{child.pid} {child.cmdline()}" for child in psutil.Process().children(recursive=True)]
-    named = [str(path) for path in Path("/dev/shm").iterdir()]
     mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:headrace" in line]
     opened = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    return children + named + mapped + [target for target in opened if "memfd:headrace" in target]
+    return children + orphans() + mapped + [target for target in opened if "memfd:headrace" in target]
 
 
 class Torture:
@@ -175,7 +175,7 @@ class Torture:
     def end(self) -> dict[str, Any]:
         """End the run as it should end, and say what was found."""
         runtime = self.runtime
-        handles = [process.handle for process in runtime.processes]
+        there = list(runtime.processes)
         runtime.stop()
         found, steps = self.witness.audit(), optimiser_steps(runtime.cells())
         runtime.close()
@@ -183,7 +183,7 @@ class Torture:
             "kills": sum(self.killed.values()),
             "killed": ", ".join(f"{name}: {number}" for name, number in sorted(self.killed.items())),
             "seconds until a successor works, median": statistics.median(self.recovery or [0.0]),
-            "exit codes at the end": sorted({handle.returncode for handle in handles}),
+            "did not end by themselves": [process.name for process in there if process.handle.returncode != 0],
             "environment steps": runtime.progress.env_steps,
             "learning passes": runtime.progress.learned,
             "optimiser steps before the first kill": self.kept,

@@ -15,6 +15,8 @@ import ctypes, importlib, os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; what it means, the parent decides
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the parent, whatever it died of
+    if os.getppid() != int(sys.argv[2]):
+        sys.exit(1)  # it died before that
 cores = os.environ.pop("HEADRACE_CORES", "")
 if cores and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
@@ -58,7 +60,7 @@ def start(
         "HEADRACE_NICE": str(nice),
         WORKER: "1",
     }
-    words = [sys.executable, "-c", BOOT, module]
+    words = [sys.executable, "-c", BOOT, module, str(os.getpid())]
     with _uninterrupted():
         return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, **popen)
 
