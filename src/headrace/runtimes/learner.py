@@ -99,10 +99,11 @@ class Learner:
 
     def keep_up(self) -> bool:
         """Keep the state when it is asked for or time; stand still while a pause lasts. False if it is time to end."""
-        asked = self.worker.asked_to_pause and self.shared.paused[self.worker.who] != self.shared.pauses
+        asked = self.worker.asked_to_pause  # once: a pause that begins a moment later finds nothing kept
         if asked or time.monotonic() - self.kept > KEEP:
             self.keep()
-        self.worker.stand()
+        if asked:
+            self.worker.stand()
         return not self.worker.over()
 
     def keep(self) -> None:

@@ -151,8 +151,8 @@ class Worker:
     def stand(self) -> None:
         """Stand still while a pause lasts."""
         if self.asked_to_pause:
-            self.shared.paused[self.who] = self.shared.pauses
-            self.wait(lambda: not self.asked_to_pause)
+            this = self.shared.paused[self.who] = self.shared.pauses
+            self.wait(lambda: self.shared.pauses != this)  # another may have begun by then, and wants its own answer
 
 
 def _placed(task: Task) -> tuple[tuple[Fragment, ...], tuple[Cut, ...]]:
