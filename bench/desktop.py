@@ -1,14 +1,16 @@
 """SAC on HalfCheetah-v5 on one machine: `desktop` and `dual_device` against SBX, SB3 and the GEMM limit.
 
-    bench/peers/setup.sh && python bench/desktop.py [rounds] [seconds]        defaults: 2 rounds of 15 s each
+    bench/peers/setup.sh && python bench/desktop.py [rounds] [seconds]        defaults: 4 rounds of 12 s each
 
 2x256, batch 256, 16 frames replayed for each step, both sides running. Everything takes its turn, forwards and
-backwards, each in processes of its own; medians are reported. The limit is the GEMM rate of both cores, measured at the
-same time, less the share of a core that the sampler used, over the useful work of a frame (bench/learner.py).
+backwards, each in processes of its own. A ratio is the median over the rounds, in each of which both sides ran, so that
+the machine's drift is in neither. The limit is the GEMM rate of all cores at once, measured before and after each
+round, less the share of a core that the sampler used, over the useful work of a frame (bench/learner.py).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
@@ -26,8 +28,8 @@ from headrace.trial import Speed, try_out
 HERE = Path(__file__).parent
 PEERS = Path(os.environ.get("PEERS", Path.home() / ".cache" / "headrace" / "peers"))
 ENV = "HalfCheetah-v5"
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 15.0
+ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 4
+SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 12.0
 WARM = 10.0
 
 
@@ -85,21 +87,29 @@ def main() -> None:
         sum(share for name, share in speed.busy.items() if name.startswith("sampler")) for speed in seen[best]
     )
     cores = len(os.sched_getaffinity(0))
-    limit = statistics.median(limits) * (1 - sampling / cores) * 1e9 / flops_per_frame()
+    free = [(before + after) / 2 * (1 - sampling / cores) for before, after in itertools.pairwise(limits)]
+    limit = [rate * 1e9 / flops_per_frame() for rate in free]
+
+    def ratio(name: str, other: str, what: str = "update_frames") -> float:
+        pairs = zip(seen[name], seen[other], strict=True)
+        return statistics.median(getattr(ours, what) / getattr(theirs, what) for ours, theirs in pairs)
+
     report(
         "desktop",
         {
             **{f"{name}, update frames/s": value for name, value in frames.items()},
             **{f"{name}, env steps/s": value for name, value in steps.items()},
             "the better of ours": best,
-            "frames, best / SBX (at least 1.35)": frames[best] / frames["sbx"],
-            "frames, best / SB3 (at least 2.6)": frames[best] / frames["sb3"],
-            "steps, best / SBX (at least 10)": steps[best] / steps["sbx"],
-            "steps, best / SB3 (at least 10)": steps[best] / steps["sb3"],
+            "frames, best / SBX (at least 1.35)": ratio(best, "sbx"),
+            "frames, best / SB3 (at least 2.6)": ratio(best, "sb3"),
+            "steps, best / SBX (at least 10)": ratio(best, "sbx", "env_steps"),
+            "steps, best / SB3 (at least 10)": ratio(best, "sb3", "env_steps"),
             "GEMM, all cores at once, GFLOP/s": statistics.median(limits),
             "sampler's share of a core": sampling,
-            "frames, best / GEMM limit (at least 0.8)": frames[best] / limit,
-            "dual_device / desktop's one-core learner (at least 1.25)": frames["dual_device"] / frames["desktop"],
+            "frames, best / GEMM limit (at least 0.8)": statistics.median(
+                speed.update_frames / most for speed, most in zip(seen[best], limit, strict=True)
+            ),
+            "dual_device / desktop's one-core learner (at least 1.25)": ratio("dual_device", "desktop"),
         },
     )
 

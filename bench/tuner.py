@@ -43,7 +43,7 @@ def grid(algorithm: Algorithm, env: str) -> list[Choice]:
     """Every cell."""
     on_policy = headrace.trace(algorithm, env).on_policy
     cells = []
-    for samplers, envs, repeat in itertools.product((1, 2), (4, 8, 16, 32), (4, 8, 16)):
+    for samplers, envs, repeat in itertools.product((1, 2), (4, 8, 16, 32), (4, 16)):
         if on_policy:
             if repeat != 4 or envs != 4:
                 continue

@@ -32,7 +32,7 @@ def test_the_defaults_reach_the_goal(
 def test_options_learn_too(tmp_path: Path) -> None:
     algorithm = headrace.DQN(n_step=3, layer_norm=True, double=False)
     options = {"policy": "single", "seed": 1, "out": tmp_path / "run", "progress": False}
-    run = headrace.train(algorithm, "CartPole-v1", until=300, seconds=120, **options)
+    run = headrace.train(algorithm, "CartPole-v1", until=150, seconds=120, **options)
     assert run.reached
 
 

@@ -57,9 +57,8 @@ def test_same_seed_same_run_other_seed_other_run(tmp_path: Path) -> None:
     algorithm = headrace.PPO(**SMALL["ppo"])
 
     def trained(name: str, seed: int) -> list[np.ndarray]:
-        return arrays(
-            headrace.train(algorithm, "CartPole-v1", steps=256, seed=seed, out=tmp_path / name, progress=False)
-        )
+        options = {"policy": "single", "seed": seed, "out": tmp_path / name, "progress": False}
+        return arrays(headrace.train(algorithm, "CartPole-v1", steps=256, **options))
 
     one, two, other = trained("one", 1), trained("two", 1), trained("other", 2)
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))

@@ -92,6 +92,18 @@ def make_cells(algorithm: Any, graph: Graph, seed: int) -> dict[str, Cell]:
     return apart
 
 
+def cell_shapes(algorithm: Any, graph: Graph) -> dict[str, Cell]:
+    """The same without their numbers: cheap, where those come from elsewhere."""
+    shapes: dict[str, Cell] = eqx.filter_eval_shape(
+        lambda key: dict(algorithm.cells(graph.spec, key)), jax.eval_shape(lambda: jax.random.key(0))
+    )
+    return shapes
+
+
+def _held(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+
+
 class Shelf:
     """Cells as a flat list of arrays: the form in which programs take and give them.
 
@@ -99,7 +111,7 @@ class Shelf:
     """
 
     def __init__(self, cells: Mapping[str, Cell]):
-        arrays, self.static = eqx.partition(dict(cells), eqx.is_array)
+        arrays, self.static = eqx.partition(dict(cells), _held)
         leaves, self.tree = jax.tree.flatten(arrays)
         places = jax.tree.unflatten(self.tree, range(len(leaves)))
         self.modules = {name: tuple(jax.tree.leaves(cell.module)) for name, cell in places.items()}
@@ -109,7 +121,7 @@ class Shelf:
 
     def flat(self, cells: Mapping[str, Cell]) -> list[Array]:
         """The arrays of cells such as these."""
-        return jax.tree.leaves(eqx.filter(dict(cells), eqx.is_array))
+        return jax.tree.leaves(eqx.filter(dict(cells), _held))
 
     def cells(self, flat: Sequence[Array]) -> dict[str, Cell]:
         """The cells that a list of arrays stands for."""

@@ -59,6 +59,8 @@ class Processes(Runtime):
 
         self.memory = Memory.create(measure(share), "what the processes share", "set hidden to smaller sizes")
         self.shared = share(self.memory.layout())
+        for held, leaf in zip(self.shared.begin, self.shared.shelf.flat(self.start), strict=True):
+            held[...] = leaf
         self.supervisor = Supervisor(options, self._silent_for, self._doing)
         self.read = np.zeros(self.shared.replicas, np.int64)
         self.scored = 0

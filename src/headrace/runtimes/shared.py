@@ -65,6 +65,8 @@ class Shared:
         self.names = [name for node in graph.where(role="learning") for name in node.output]
         self.metrics = layout.array(max(1, len(self.names)), np.float64)
         structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in self.shelf.flat(cells)]
+        self.begin = [layout.array(struct.shape, struct.dtype) for struct in structs]
+        """All cells as the run began: written before any process is started."""
         self.published = [self._read_elsewhere(fragment.nodes) for fragment in self.learners]
         """For each learner: where the arrays stand that others read of it."""
         self.owned = [self._written(fragment.nodes) for fragment in self.learners]

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from headrace.channels.memory import Memory
 from headrace.channels.wait import wait
@@ -20,7 +21,7 @@ from headrace.core.algorithm import Algorithm
 from headrace.envs import make
 from headrace.errors import EnvError, HeadraceError
 from headrace.graph import Plan, trace
-from headrace.graph.compile import Programs, make_cells
+from headrace.graph.compile import Programs, cell_shapes
 from headrace.graph.plan import Cut, Fragment
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.base import Options
@@ -87,10 +88,10 @@ class Worker:
         probe = make(task.env, 1)
         self.graph = graph = trace(self.algorithm, probe.spec.with_envs(self.algorithm.config.num_envs))
         self.plan = Plan(graph, task.policy, *_placed(task))
-        cells = make_cells(self.algorithm, graph, task.seed)
+        cells = cell_shapes(self.algorithm, graph)
         self.shared = Shared(Memory.attach(task.memory).layout(), self.plan, cells, self.options.eval_episodes)
         self.programs = Programs(graph, self.shared.shelf)
-        self.start: list[Any] = self.shared.shelf.flat(cells)
+        self.start: list[Any] = [jnp.array(leaf) for leaf in self.shared.begin]
         self.who = self.shared.member(task.role, task.replica)
 
     def run(self) -> None:
