@@ -34,10 +34,14 @@ ALLOWED: dict[str, set[str]] = {
     "tune": BASE | {"core", "envs", "graph", "channels", "machine", "policies", "runtimes", "services"},
     "trial": BASE | {"core", "graph", "runtimes"},
     "api": BASE | {"core", "envs", "graph", "machine", "algorithms", "policies", "services"},
-    "launch": BASE | {"core", "envs", "graph", "machine", "runtimes", "services", "session", "tune", "api"},
+    "auto": BASE | {"core", "graph", "machine", "policies", "tune", "trial", "api"},
+    "launch": BASE | {"core", "envs", "graph", "machine", "runtimes", "services", "session", "tune", "api", "auto"},
     "cli": BASE
     | {"core", "trial", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api", "launch"},
 }
+ENVS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1", "mappo": "pettingzoo:mpe2.simple_spread_v3"}
+"""Where an algorithm does not learn CartPole-v1."""
+
 DOORS = {"__init__", "__main__"}
 MODULES = sorted(
     path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0].removesuffix(".py") not in DOORS
@@ -69,13 +73,13 @@ def test_an_algorithm_imports_nothing_about_devices_or_processes(path: Path) -> 
     modules = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
     modules |= {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}
     assert {name.split(".")[0] for name in modules} <= allowed
-    assert len(path.read_text().splitlines()) <= 130
+    assert len(path.read_text().splitlines()) <= 215
 
 
 def test_what_runs_algorithms_names_none_of_their_classes_stages_or_cells() -> None:
     names: set[str] = set()
     for name, kind in ALGORITHMS.items():
-        graph = headrace.trace(kind(), "CartPole-v1" if name in ("dqn", "ppo") else "Pendulum-v1")
+        graph = headrace.trace(kind(), ENVS.get(name, "CartPole-v1"))
         stages = {attribute for attribute, held in vars(kind).items() if isinstance(held, Stage)}
         names |= {kind.__name__, kind.config_type.__name__} | stages | set(graph.cells)
     # The stage every algorithm has, the name of a rate domain, and the end of an edge.

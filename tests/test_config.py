@@ -9,12 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.algorithms import ALGORITHMS, DQN, PPO, SAC, TD3, DQNConfig, PPOConfig, SACConfig, TD3Config
+from headrace.algorithms import (
+    ALGORITHMS,
+    DQN,
+    PPO,
+    SAC,
+    TD3,
+    A3CConfig,
+    DQNConfig,
+    IMPALAConfig,
+    MAPPOConfig,
+    PPOConfig,
+    SACConfig,
+    TD3Config,
+)
 from headrace.config import Config, field_docs, from_json, load_object, object_path, override, parse, to_json
 from headrace.errors import ConfigError, UsageError
 from headrace.nets import MLP
 
-CONFIGS = (SACConfig, TD3Config, DQNConfig, PPOConfig)
+CONFIGS = (SACConfig, TD3Config, DQNConfig, PPOConfig, A3CConfig, IMPALAConfig, MAPPOConfig)
 
 
 @pytest.mark.parametrize(

@@ -66,5 +66,5 @@ def test_empty_like_puts_axes_in_front():
 
 
 def test_with_envs_changes_only_the_number():
-    spec = EnvSpec("x", Box((3,)), Discrete(2), 4, pure=True)
-    assert spec.with_envs(9) == EnvSpec("x", Box((3,)), Discrete(2), 9, pure=True)
+    spec = EnvSpec("x", Box((3,)), Discrete(2), 4, pure=True, agents=2)
+    assert spec.with_envs(9) == EnvSpec("x", Box((3,)), Discrete(2), 9, pure=True, agents=2)

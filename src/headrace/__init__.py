@@ -1,6 +1,6 @@
 """headrace: write a reinforcement-learning training loop once; it runs at the limit of whatever you have."""
 
-from headrace.algorithms import DQN, PPO, SAC, TD3
+from headrace.algorithms import A3C, DQN, IMPALA, MAPPO, PPO, SAC, TD3
 from headrace.api import Actor, Run, plan, trace
 from headrace.core import Algorithm, Config, Env, Learned, Reads, Replay, Rollout, Tracked, Writes, stage
 from headrace.errors import HeadraceError
@@ -8,7 +8,10 @@ from headrace.launch import train
 from headrace.version import __version__
 
 __all__ = [
+    "A3C",
     "DQN",
+    "IMPALA",
+    "MAPPO",
     "PPO",
     "SAC",
     "TD3",

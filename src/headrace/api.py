@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from headrace.config import load_object
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import make
-from headrace.errors import UsageError, nearest
+from headrace.errors import HeadraceError, PlanError, UsageError, nearest
 from headrace.graph import Graph, Plan
 from headrace.graph.compile import make_cells
+from headrace.graph.passes import show_passes
 from headrace.machine import Machine, keep_compiled
 from headrace.policies import POLICIES
 from headrace.services import checkpoint
@@ -73,15 +76,61 @@ def plan(
     The policy is `desktop` unless given, and `single` for a JAX environment, whose whole loop is one program then.
     """
     graph = trace(algorithm, env)
-    policy = policy or default_policy(graph)
-    if policy not in POLICIES:
-        raise UsageError(f"there is no policy '{policy}'{nearest(policy, POLICIES)} (known: {', '.join(POLICIES)}).")
     machine = machine or Machine.detect()
+    return graphs.verify(graphs.fuse(_cut(graph, policy, replicas, staleness, machine), machine.cores), machine)
+
+
+def passes(algorithm: Any, env: Any, policy: str | None = None, replicas: int | None = None) -> str:
+    """What each pass made of an algorithm, as text."""
+    machine = Machine.detect()
+    made = _cut(trace(algorithm, env), policy, replicas, None, machine)
+    return show_passes(made, graphs.verify(graphs.fuse(made, machine.cores), machine))
+
+
+def _cut(graph: Graph, policy: str | None, replicas: int | None, staleness: int | None, machine: Machine) -> Plan:
     if staleness is not None and staleness < 0:
         raise UsageError(f"--staleness must be at least 0, got {staleness}.")
-    made = POLICIES[policy](graph, machine, replicas)
-    made = made if staleness is None else graphs.loosen(made, staleness)
-    return graphs.verify(graphs.fuse(made), machine)
+    made = find_policy(policy or default_policy(graph))(graph, machine, replicas)
+    return made if staleness is None else graphs.loosen(made, staleness)
+
+
+def find_policy(policy: str) -> Callable[[Graph, Machine, int | None], Plan]:
+    """A policy by its name, or one of the user's own: `file.py:name` or `module:name`."""
+    if policy in POLICIES:
+        return POLICIES[policy]
+    if policy == "auto":
+        raise UsageError(
+            "policy 'auto' chooses by running: use it with train; `headrace bench ALGO ENV` shows them all."
+        )
+    if ":" not in policy:
+        raise UsageError(
+            f"there is no policy '{policy}'{nearest(policy, POLICIES)} "
+            f"(known: {', '.join(POLICIES)}; your own: file.py:name)."
+        )
+    function = load_object(policy)
+    if not callable(function):
+        raise UsageError(f"'{policy}' is not a policy; it must be a function of (graph, machine, replicas).")
+    takes_replicas = len(inspect.signature(function).parameters) > 2
+
+    def own(graph: Graph, machine: Machine, replicas: int | None) -> Plan:
+        if replicas is not None and not takes_replicas:
+            raise UsageError(
+                f"policy '{policy}' takes no replicas; give it a third argument, or leave --replicas away."
+            )
+        try:
+            made = function(graph, machine, replicas) if takes_replicas else function(graph, machine)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise PlanError(f"policy '{policy}' raised {type(error).__name__}: {reason}.") from error
+        if not isinstance(made, Plan):
+            raise PlanError(
+                f"policy '{policy}' returned a {type(made).__name__}; return what headrace.graph.cut(...) gives."
+            )
+        return made
+
+    return own
 
 
 def default_policy(graph: Graph) -> str:

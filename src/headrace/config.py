@@ -35,6 +35,29 @@ class Config:
     def check(self) -> None:
         """Refuse contradictory settings by raising `ConfigError`; called when the config is made."""
 
+    def share(self: C, replicas: int, batches: bool = True) -> C:
+        """The settings of one of so many replicas of the whole loop.
+
+        Each has its part of the environments and of what is kept; with `batches`, of every batch too, where their
+        gradients are averaged.
+        """
+        changed: C = dataclasses.replace(self, **self.parts(replicas, batches))
+        return changed
+
+    def parts(self, replicas: int, batches: bool) -> dict[str, Any]:
+        """What `share` changes."""
+        return {"num_envs": self.part("num_envs", replicas)}
+
+    def part(self, name: str, replicas: int) -> int:
+        """One of so many equal parts of a setting."""
+        value: int = getattr(self, name)
+        if value % replicas:
+            raise ConfigError(
+                f"{name}={value} cannot be divided among {replicas} replicas of the loop; "
+                f"set {name} to a multiple of {replicas}."
+            )
+        return value // replicas
+
     def at_least(self, name: str, low: float, because: str = "") -> None:
         """Refuse a setting below `low`."""
         value = getattr(self, name)
@@ -101,21 +124,37 @@ class ReplayConfig(NetConfig):
         self.at_least("replay_capacity", self.warmup, f"warmup={self.warmup}")
         self.above("samples_per_insert", 0)
 
+    def parts(self, replicas: int, batches: bool) -> dict[str, Any]:
+        kept = {"replay_capacity": self.replay_capacity // replicas, "warmup": -(-self.warmup // replicas)}
+        batch = self.part("batch_size", replicas) if batches else self.batch_size
+        # A share of the warm-up may be less than the whole batch that is drawn after it.
+        kept = {name: max(value, batch) for name, value in kept.items()}
+        return NetConfig.parts(self, replicas, batches) | kept | {"batch_size": batch}
+
 
 @dataclass(frozen=True, kw_only=True)
-class RolloutConfig(NetConfig):
+class TrajectoryConfig(NetConfig):
     """Settings of every loop that learns from each trajectory as it comes."""
 
     horizon: int = 128
     """Steps of every environment in one trajectory."""
+
+    def check(self) -> None:
+        NetConfig.check(self)
+        self.at_least("horizon", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig(TrajectoryConfig):
+    """Settings of every loop that goes over each trajectory several times, in minibatches."""
+
     epochs: int = 4
     """How often learning goes over a trajectory."""
     minibatch_size: int = 256
     """Transitions in one update."""
 
     def check(self) -> None:
-        NetConfig.check(self)
-        self.at_least("horizon", 1)
+        TrajectoryConfig.check(self)
         self.at_least("epochs", 1)
         self.at_least("minibatch_size", 1)
         size = self.horizon * self.num_envs
@@ -124,6 +163,10 @@ class RolloutConfig(NetConfig):
                 f"minibatch_size={self.minibatch_size} must divide horizon * num_envs = "
                 f"{self.horizon} * {self.num_envs} = {size}."
             )
+
+    def parts(self, replicas: int, batches: bool) -> dict[str, Any]:
+        divided = super().parts(replicas, batches)
+        return divided | ({"minibatch_size": self.part("minibatch_size", replicas)} if batches else {})
 
 
 C = TypeVar("C", bound=Config)

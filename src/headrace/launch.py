@@ -15,13 +15,14 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from headrace import auto
 from headrace import graph as graphs
 from headrace.api import Run, default_policy, find_algorithm, plan, trace
 from headrace.config import findable
 from headrace.core.algorithm import Algorithm
 from headrace.envs import env_id
 from headrace.errors import CheckpointError, HeadraceError, UsageError, nearest
-from headrace.graph import Plan
+from headrace.graph import Graph, Plan
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.runtimes import RUNTIMES, Options, Processes
 from headrace.runtimes.boot import WORKER
@@ -38,6 +39,12 @@ from headrace.tune import tune as run_tuner
 from headrace.tune.refine import Refinement
 from headrace.types import tree_bytes
 from headrace.version import __version__
+
+ONE_PROGRAM = {"single", "device_only", "multiple_learners"}
+"""Policies that make one program of a loop over a JAX environment: there is nothing to run beside it."""
+
+TUNED = {"desktop", "dual_device", "single_learner_coarse"}
+"""Policies with something for the tuner to choose."""
 
 NO_TUNE = "HEADRACE_NO_TUNE"
 """A variable that, set, keeps `train` from tuning, as `--no-tune` does."""
@@ -85,11 +92,17 @@ def train(
     made, env, config, directory = _settle(
         algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, wanted
     )
+    if config.policy == "auto":
+        say = (lambda text: None) if progress is False else _say
+        config = replace(config, policy=auto.choose(made, env, replicas=config.replicas, say=say))
+        made_runtime = _runtime(config.policy, trace(made, env), wanted)
+        config = replace(config, runtime=runtime or made_runtime)
     asked, given = made, (config.replicas, config.staleness)
     # Refused, if it is, before anything is measured.
     whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
     choice = None if config.tuned is None else Choice.from_json(config.tuned)
-    if choice is None and resume is None and tune and NO_TUNE not in os.environ and config.runtime == "processes":
+    tunes = tune and NO_TUNE not in os.environ and config.runtime == "processes" and config.policy in TUNED
+    if choice is None and resume is None and tunes:
         say = (lambda text: None) if progress is False else _say
         choice = tuned(made, env, config.policy, replicas=config.replicas, staleness=config.staleness, say=say)
         made = choice.settle(made)
@@ -257,9 +270,11 @@ def _settle(
             file=sys.stderr,
         )
         policy = "single"
-    policy = policy or default_policy(trace(made, env))
-    apart = policy != "single" and not options.debug and not hidden
-    runtime = runtime or ("processes" if apart else "inline")
+    graph = trace(made, env)
+    policy = policy or default_policy(graph)
+    if policy == "auto" and hidden:
+        raise UsageError(f"{_called(hidden[0])} cannot be found by other processes, so auto has no choice; use single.")
+    runtime = runtime or ("inline" if hidden else _runtime(policy, graph, options))
     if runtime == "inline" and (options.view != "off" or options.record_every is not None):
         raise UsageError("--view and --record-every need a process of their own; use the processes runtime.")
     if runtime == "processes" and hidden:
@@ -274,6 +289,12 @@ def _settle(
     name, settings = describe(made)
     config = RunConfig(name, settings, env_id(env), policy, runtime, replicas, seed, __version__, staleness)
     return made, env, config, new_directory(out, made.name, env_id(env), seed)
+
+
+def _runtime(policy: str, graph: Graph, options: Options) -> str:
+    """What runs a plan unless the user says."""
+    one = policy in (ONE_PROGRAM if graph.spec.pure else {"single"})
+    return "inline" if one or options.debug else "processes"
 
 
 def _functions(algorithm: Algorithm[Any]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -68,10 +68,12 @@ class EnvSpec:
     num_envs: int
     pure: bool = False
     """True for an environment written in JAX, whose step can be compiled into the loop."""
+    agents: int = 1
+    """How many act in it together, each in its row of the observation and its part of the action."""
 
     def with_envs(self, num_envs: int) -> EnvSpec:
         """The same environment, `num_envs` times."""
-        return EnvSpec(self.id, self.observation, self.action, num_envs, self.pure)
+        return replace(self, num_envs=num_envs)
 
 
 class Transition(NamedTuple):

@@ -21,7 +21,7 @@ FILES = sorted(path for path in FOLDER.glob("*.py") if path.name != "__init__.py
 
 
 def test_there_is_one_file_for_each_algorithm():
-    assert {path.stem for path in FILES} == set(ALGORITHMS) == {"dqn", "ppo", "sac", "td3"}
+    assert {path.stem for path in FILES} == set(ALGORITHMS) == {"a3c", "dqn", "impala", "mappo", "ppo", "sac", "td3"}
     for name, kind in ALGORITHMS.items():
         assert Path(inspect.getfile(kind)).stem == name
         assert kind().name == name
@@ -29,7 +29,7 @@ def test_there_is_one_file_for_each_algorithm():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_an_algorithm_fits_on_a_few_screens(path):
-    assert len(path.read_text().splitlines()) <= 130
+    assert len(path.read_text().splitlines()) <= 215
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

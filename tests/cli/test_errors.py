@@ -101,7 +101,7 @@ def test_an_unknown_environment_suggests_the_nearest(refused) -> None:
 def test_an_unknown_algorithm_suggests_the_nearest(refused) -> None:
     said = refused("train", "sacc", "Pendulum-v1")
     assert "did you mean 'sac'?" in said
-    assert "dqn, ppo, sac, td3" in said
+    assert "a3c, dqn, impala, mappo, ppo, sac, td3" in said
 
 
 def test_an_unknown_policy_and_runtime(refused) -> None:

@@ -11,7 +11,9 @@ import numpy as np
 import optax
 import pytest
 
-from headrace.core.cells import Learned, Tracked, reducing
+from headrace.core.cells import Learned, Tracked
+from headrace.core.replicas import Replicas, reducing, standardised, watching
+from headrace.nets import Moments
 
 
 class Line(eqx.Module):
@@ -93,7 +95,7 @@ def test_reducing_passes_every_gradient_through_and_ends_with_the_block():
         return jax.tree.map(lambda g: g / 2, gradient)
 
     cell = Learned(line(), optax.sgd(0.1))
-    with reducing(halve):
+    with reducing(Replicas(2, halve)):
         halved, value = cell.minimise(loss)
     whole, _ = cell.minimise(loss)
     assert seen == [(10.0, 4.0)]
@@ -103,7 +105,7 @@ def test_reducing_passes_every_gradient_through_and_ends_with_the_block():
 
 
 def test_reducing_ends_with_an_error_too():
-    with pytest.raises(KeyError), reducing(lambda g: jax.tree.map(jnp.zeros_like, g)):
+    with pytest.raises(KeyError), reducing(Replicas(2, lambda g: jax.tree.map(jnp.zeros_like, g))):
         raise KeyError
     cell, _ = Learned(line(), optax.sgd(0.1)).minimise(loss)
     np.testing.assert_allclose(cell.module.slope, 1.0)
@@ -115,13 +117,38 @@ def test_replicas_that_reduce_equal_one_batch():
     arrays, static = eqx.partition(cell, eqx.is_array)
 
     def replica(x, y):
-        with reducing(lambda g: jax.lax.pmean(g, "replica")):
+        with reducing(Replicas(2, lambda g: jax.lax.pmean(g, "replica"))):
             changed, _ = eqx.combine(arrays, static).minimise(lambda m: jnp.mean((m(x) - y) ** 2))
         return changed.module.slope
 
     slopes = jax.vmap(replica, axis_name="replica")(xs, ys)
     alone, _ = cell.minimise(lambda m: jnp.mean((m(xs.ravel()) - ys.ravel()) ** 2))
     np.testing.assert_allclose(slopes, [alone.module.slope] * 2, rtol=1e-6)
+
+
+def test_replicas_pool_their_statistics():
+    values = jnp.asarray(np.random.default_rng(0).normal(2.0, 3.0, (2, 40)), jnp.float32)
+
+    def replica(own):
+        with reducing(Replicas(2, lambda tree: jax.lax.pmean(tree, "replica"))):
+            held = Moments.of(()).update(own)
+            return standardised(own), held.mean, held.var, held.count
+
+    scaled, mean, var, count = jax.vmap(replica, axis_name="replica")(values)
+    whole = Moments.of(()).update(values.ravel())
+    np.testing.assert_allclose(scaled.ravel(), standardised(values.ravel()), rtol=1e-4, atol=1e-6)
+    for ours, theirs in ((mean, whole.mean), (var, whole.var), (count, whole.count)):
+        np.testing.assert_allclose(ours, [theirs] * 2, rtol=1e-5)
+
+
+def test_watching_sees_each_gradient_with_its_cell():
+    cell, seen = Learned(line(), optax.sgd(0.1)), []
+    with watching(lambda found, gradient: seen.append((found, float(gradient.slope)))):
+        changed, _ = cell.minimise(loss)
+    cell.minimise(loss)
+    assert len(seen) == 1
+    assert seen[0][0] is cell
+    np.testing.assert_allclose(changed.module.slope, cell.module.slope - 0.1 * seen[0][1])
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.25, 1.0])

@@ -93,6 +93,26 @@ def test_a_recorder_gets_the_data_and_options_and_only_inside_the_block():
     assert toy.plain(1.0, 0.0) == 3.0
 
 
+def test_on_puts_other_cells_behind_its_arguments():
+    toy = Toy()
+    other = toy.learn.on(critic="critic_1", target="target_1")
+    assert [other.cell(name) for name in other.signature.cells] == ["target_1", "critic_1", "log_alpha"]
+    assert other.on(target="target_2").names == {"critic": "critic_1", "target": "target_2"}
+    assert toy.learn.names == {}
+    assert (other.name, other.signature) == ("learn", toy.learn.signature)
+    (critic, log_alpha), metrics = other(2.0, 5.0, None, "critic", "log_alpha", None)
+    assert (critic, log_alpha, metrics) == ("critic", "log_alpha", {"loss": 10.0})
+
+
+def test_on_refuses_what_is_no_cell_of_the_stage():
+    with pytest.raises(
+        LoopError, match=r"stage 'learn' takes no cell 'critik'; did you mean 'critic'\? \(cells: target, crit"
+    ):
+        Toy().learn.on(critik="critic_1")
+    with pytest.raises(LoopError, match=r"stage 'plain' takes no cell 'x' \(cells: none\)\."):
+        Toy().plain.on(x="y")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToyConfig(Config):
     """Settings."""

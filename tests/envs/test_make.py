@@ -33,6 +33,7 @@ def refusal(env: Any, num_envs: int = 1) -> str:
         ("envpool:Pendulm-v1", "Pendulum-v1"),
         ("gymnax:Cartpole-v2", "CartPole-v1"),
         ("brax:HalfCheetah", "halfcheetah"),
+        ("pettingzoo:mpe2.simple_spred_v3", "simple_spread_v3"),
     ],
 )
 def test_a_misspelt_id_gets_the_nearest(asked: str, meant: str) -> None:
@@ -53,6 +54,7 @@ def test_an_id_like_nothing_known_gets_no_hint() -> None:
         ("envpool:X", "envpool", "envpool"),
         ("gymnax:X", "gymnax", "jaxenvs"),
         ("brax:ant", "brax.envs", "jaxenvs"),
+        ("pettingzoo:mpe2.simple_spread_v3", "pettingzoo", "marl"),
     ],
 )
 def test_a_missing_package_names_its_extra(

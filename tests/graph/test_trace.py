@@ -11,7 +11,8 @@ from headrace.algorithms import DQN, PPO, SAC, TD3, DQNConfig
 from headrace.core import Algorithm, Env, Learned, Reads, Replay, Rollout, Tracked, Writes, stage
 from headrace.errors import LoopError, UsageError
 from headrace.graph import trace
-from headrace.types import Box, Discrete, EnvSpec, tree_bytes
+from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
+from headrace.types import Batch, Box, Discrete, EnvSpec, tree_bytes
 
 PENDULUM = EnvSpec("Pendulum-v1", Box((3,)), Box((1,), bounded=True), 4)
 CARTPOLE = EnvSpec("CartPole-v1", Box((4,)), Discrete(2), 4)
@@ -65,7 +66,8 @@ def test_sac_on_pendulum():
     assert not graph.on_policy
     assert (graph.source.id, graph.sink.id) == ("replay.sample", "replay.insert")
     assert (graph.source.option("per_insert"), graph.source.option("after")) == (16.0, 1000)
-    assert (graph.play.name, [b.cell for b in graph.play.reads]) == ("play", ["actor"])
+    assert [node.id for node in graph.play.nodes] == ["play"]
+    assert [b.cell for b in graph.play.reads] == ["actor"]
 
 
 def test_ppo_on_cartpole():
@@ -444,3 +446,119 @@ def test_a_transition_put_together_from_two_nodes_reaches_the_store_whole():
     assert {e.source for e in into} == {"env.step", "double"}
     across = next(e for e in graph.edges if e.kind == "replay")
     assert across.bytes == sum(e.bytes for e in into) == 4 * (16 + 4 + 4 + 1 + 1 + 16)
+
+
+class Pair(Toy):
+    """Two critics, each learned by the same stage; playing asks both."""
+
+    def cells(self, spec, key):
+        one = super().cells(spec, key)["critic"]
+        return {"critic_0": one, "critic_1": one, "bonus": Tracked(jnp.zeros(()))}
+
+    @stage
+    def value(self, obs, weight, critic: Reads):
+        return weight * (obs @ critic)
+
+    @stage
+    def best(self, values):
+        return jnp.argmax(sum(values), axis=-1).astype(jnp.int32)
+
+    @stage
+    def learn(self, batch, agent, options, critic: Writes):
+        assert (agent, options["name"]) in ((0, "first"), (1, None))
+        critic, loss = critic.minimise(lambda w: (1 + agent) * jnp.sum((batch.obs @ w) ** 2))
+        return critic, {f"loss_{agent}": loss}
+
+    def play(self, obs):
+        return self.best([self.value.on(critic=f"critic_{i}")(obs, 0.5) for i in range(2)])
+
+    def loop(self, env: Env, replay: Replay) -> None:
+        replay.insert(env.step(self.play(env.observe())))
+        batch = replay.sample(8)
+        for agent, name in enumerate(("first", None)):
+            self.learn.on(critic=f"critic_{agent}")(batch, agent, {"name": name})
+
+
+def test_a_stage_on_other_cells_is_a_node_bound_to_them():
+    graph = trace(Pair(num_envs=4), CARTPOLE)
+    assert [(n.id, [(b.argument, b.cell) for b in n.reads + n.writes]) for n in graph.where(kind="stage")] == [
+        ("value", [("critic", "critic_0")]),
+        ("value#2", [("critic", "critic_1")]),
+        ("best", []),
+        ("learn", [("critic", "critic_0")]),
+        ("learn#2", [("critic", "critic_1")]),
+    ]
+    assert ("learn#2", "value#2", "critic_1", "cell", 32) in edges(graph)
+    assert graph.by_id["learn#2"].inputs[1:] == (1, {"name": None})
+    assert [ref.node for ref in graph.by_id["value"].sources] == ["env.observe"]
+
+
+def test_play_may_be_composed_of_stages_with_ids_of_their_own():
+    graph = trace(Pair(num_envs=4), CARTPOLE)
+    assert [n.id for n in graph.play.nodes] == ["value#3", "value#4", "best#2"]
+    assert [n.index for n in graph.play.nodes] == [len(graph.nodes) + i for i in range(3)]
+    assert [b.cell for b in graph.play.reads] == ["critic_0", "critic_1"]
+    assert graph.play.action.node == "best#2"
+    assert len(bases(graph, 0, 0)) == len(graph.nodes) + 3
+
+
+def test_plain_values_among_the_data_are_constants_when_compiled():
+    algorithm = Pair(num_envs=4)
+    graph = trace(algorithm, CARTPOLE)
+    cells = make_cells(algorithm, graph, 0)
+    cells |= {f"critic_{i}": Learned(jnp.full((4, 2), 1.0 + i), optax.sgd(0.0)) for i in range(2)}
+    programs = Programs(graph, Shelf(cells))
+    batch = Batch(jnp.ones((8, 4)), jnp.zeros(8, jnp.int32), jnp.zeros(8), jnp.ones(8), jnp.ones((8, 4)), {})
+    learn = jax.jit(programs.learner(graph.where(role="learning")))
+    ticket = Ticket(bases(graph, 0, 0), jnp.uint32(0))
+    _, metrics = learn(programs.shelf.flat(cells), {"replay.sample": jax.tree.leaves(batch)}, ticket)
+    assert {name: float(value) for name, value in metrics.items()} == {
+        "loss_0": 8 * 2 * 16.0,
+        "loss_1": 2 * 8 * 2 * 64.0,
+    }
+
+
+def test_cells_that_on_asks_for_must_be_there_and_written_once():
+    def missing(self, env: Env, replay: Replay) -> None:
+        replay.insert(collected(self, env))
+        self.learn.on(critic="critic_9")(replay.sample(8))
+
+    with pytest.raises(LoopError, match=r"stage 'learn' asks for the cell 'critic_9', which cells\(\) does not make"):
+        trace(toy(missing), CARTPOLE)
+
+    def twice(self, env: Env, replay: Replay) -> None:
+        replay.insert(collected(self, env))
+        batch = replay.sample(8)
+        self.learn(batch)
+        self.learn.on(critic="critic")(batch)
+
+    with pytest.raises(LoopError, match=r"stages 'learn' and 'learn#2' both write the cell 'critic'"):
+        trace(toy(twice), CARTPOLE)
+
+
+def test_play_must_not_write():
+    class Writer(Toy):
+        def play(self, obs):
+            self.touch(obs)
+            return self.act(obs)
+
+        @stage
+        def touch(self, obs, bonus: Writes):
+            return bonus, {}
+
+        loop = loop_with("learn")
+
+    with pytest.raises(LoopError, match=r"play of Writer calls stage 'touch', which writes 'bonus'; what plays only"):
+        trace(Writer(num_envs=4), CARTPOLE)
+
+
+def test_a_loop_knows_how_many_agents_there_are():
+    counted = []
+
+    def loop(self, env: Env, replay: Replay) -> None:
+        counted.append(env.agents)
+        loop_with("learn")(self, env, replay)
+
+    trace(toy(loop), CARTPOLE)
+    trace(toy(loop), EnvSpec("team", Box((4,)), Discrete(2), 4, agents=3))
+    assert counted == [1, 3]

@@ -121,7 +121,7 @@ def test_a_stopped_sampler_is_replaced_and_a_killed_learner_goes_on_from_its_sta
 def test_a_learner_that_died_between_two_queues_goes_on(processes) -> None:
     algorithm = headrace.PPO(num_envs=2, horizon=16, minibatch_size=32, hidden=(16,))
     runtime = processes("desktop", algorithm, "CartPole-v1", replicas=2)
-    first, second = runtime.shared.queues
+    first, second = runtime.shared.queues[0]
     first.restart(3)
     second.restart(2)
     second.commit(version=0)  # learned from, and not given back

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import headrace
-from headrace.errors import UsageError
+from headrace.errors import PlanError
 from headrace.graph import Fragment, Plan, cut, fuse
 from headrace.runtimes import Processes, inline
 
@@ -55,9 +55,10 @@ def test_with_nothing_stale_the_bits_are_those_of_the_inline_runtime(name: str, 
             np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
-def test_one_fragment_needs_no_processes(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to run in processes"):
-        headrace.train("ppo", "CartPole-v1", policy="single", runtime="processes", steps=10, out=tmp_path / "run")
+def test_one_program_needs_no_processes(tmp_path: Path) -> None:
+    options = {"policy": "single", "runtime": "processes", "steps": 10, "out": tmp_path / "run"}
+    with pytest.raises(PlanError, match="nothing to run in processes"):
+        headrace.train("ppo", "gymnax:CartPole-v1", **options)
     assert not (tmp_path / "run").exists()
 
 

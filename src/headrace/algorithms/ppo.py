@@ -9,7 +9,19 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from headrace.core import Algorithm, Cell, Env, Learned, Reads, Rollout, RolloutConfig, Tracked, Writes, stage
+from headrace.core import (
+    Algorithm,
+    Cell,
+    Env,
+    Learned,
+    Reads,
+    Rollout,
+    RolloutConfig,
+    Tracked,
+    Writes,
+    stage,
+    standardised,
+)
 from headrace.core.returns import discounted, gae
 from headrace.nets import Actor, Moments, Normaliser, build, outputs_for
 from headrace.types import Array, EnvSpec, Transition, Tree
@@ -91,7 +103,7 @@ class PPO(Algorithm[PPOConfig]):
         def update(cells: tuple[Cell, Cell], rows: Array) -> tuple[tuple[Cell, Cell], dict[str, Array]]:
             actor, critic = cells
             obs, action, old_log_prob, advantage, target = jax.tree.map(lambda x: x[rows], samples)
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+            advantage = standardised(advantage)
 
             def surrogate(actor: Actor) -> tuple[Array, dict[str, Array]]:
                 choice = actor(obs)

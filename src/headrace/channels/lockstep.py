@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -46,33 +47,38 @@ class Client:
 
     def call(self, arrays: Tree, timeout: float, alive: Alive) -> Tree:
         """Send a request and wait for its reply: views, valid until the next call."""
-        self._settle(timeout, alive)  # a predecessor may have died while the server was reading its request
+        self.send(arrays, timeout, alive)
+        return self.receive(timeout, alive)
+
+    def send(self, arrays: Tree, timeout: float, alive: Alive) -> None:
+        """Send a request."""
+        self.receive(timeout, alive)  # a predecessor may have died while the server was reading its request
         _write(self.request, arrays)
         self.asked[0] += 1
-        self._settle(timeout, alive)
-        return self.reply
 
-    def _settle(self, timeout: float, alive: Alive) -> None:
+    def receive(self, timeout: float, alive: Alive) -> Tree:
+        """The reply to the request sent, once there is one."""
         wait(lambda: bool(self.answered[0] == self.asked[0]), timeout, alive, "the server's reply")
+        return self.reply
 
 
 class Server:
-    """The answering side of all replicas."""
+    """The answering side of all replicas, or of some of them."""
 
-    def __init__(self, lockstep: Lockstep):
+    def __init__(self, lockstep: Lockstep, of: Sequence[int] | None = None):
         self.lockstep = lockstep
+        self._of = list(range(lockstep.replicas)) if of is None else list(of)
         self._requests = [jax.tree.map(lambda leaf, r=r: leaf[r], lockstep.requests) for r in range(lockstep.replicas)]
         self._replies = [jax.tree.map(lambda leaf, r=r: leaf[r], lockstep.replies) for r in range(lockstep.replicas)]
 
     def poll(self) -> list[Request]:
         """The requests that await a reply, in the order of their replicas."""
-        waiting = (self.lockstep.asked > self.lockstep.answered).nonzero()[0]
-        return [Request(replica, self._requests[replica]) for replica in waiting.tolist()]
+        asked, answered = self.lockstep.asked, self.lockstep.answered
+        return [Request(replica, self._requests[replica]) for replica in self._of if asked[replica] > answered[replica]]
 
     def gather(self, number: int, timeout: float, alive: Alive) -> list[Request]:
         """At least `number` requests, once that many await a reply."""
-        asked, answered = self.lockstep.asked, self.lockstep.answered
-        wait(lambda: bool((asked > answered).sum() >= number), timeout, alive, f"{number} requests")
+        wait(lambda: len(self.poll()) >= number, timeout, alive, f"{number} requests")
         return self.poll()
 
     def reply(self, replica: int, arrays: Tree) -> None:

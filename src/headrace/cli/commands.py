@@ -25,6 +25,7 @@ from headrace.services.video import check_file
 from headrace.trial import try_out
 
 INTERRUPTED = 130
+AUTO = "Whichever of these runs fastest here: measured, predicted, and the best two tried."
 
 
 def run(options: argparse.Namespace) -> int:
@@ -120,6 +121,9 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def graph(options: argparse.Namespace) -> int:
     """`headrace graph`"""
+    if options.passes:
+        print(api.passes(configured(options), options.env, options.policy, options.replicas))
+        return 0
     print(
         render(
             api.plan(
@@ -173,7 +177,9 @@ def bench(options: argparse.Namespace) -> int:
 
 def policies(options: argparse.Namespace) -> int:
     """`headrace policies`"""
-    _table(["policy", "what it does"], [(name, _first_line(policy)) for name, policy in POLICIES.items()])
+    rows = [(name, _first_line(policy)) for name, policy in POLICIES.items()]
+    _table(["policy", "what it does"], [*rows, ("auto", AUTO)])
+    print("Your own: --policy path/to/file.py:name (docs/policies.md). `headrace bench ALGO ENV` tries all that fit.")
     return 0
 
 

@@ -64,14 +64,17 @@ def _examples(name: str) -> str | None:
 
 def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
     many = "?" if optional else None
-    parser.add_argument("algorithm", metavar="ALGO", nargs=many, help="dqn, ppo, sac, td3, or module:Class")
+    parser.add_argument(
+        "algorithm", metavar="ALGO", nargs=many, help="one that `headrace algorithms` lists, or module:Class"
+    )
     parser.add_argument("env", metavar="ENV", nargs=many, help="an environment id, such as Pendulum-v1")
     parser.add_argument(
         "--policy",
         metavar="P",
-        help="distribution policy; `headrace policies` lists them (default: desktop, or single for JAX environments)",
+        help="distribution policy; `headrace policies` lists them; auto tries; file.py:name is one of your own "
+        "(default: desktop, or single for JAX environments)",
     )
-    parser.add_argument("--replicas", type=int, metavar="N", help="replicas of the collecting fragment")
+    parser.add_argument("--replicas", type=int, metavar="N", help="replicas of what the policy replicates")
     parser.add_argument("--staleness", type=int, metavar="N", help="versions behind that cells may be read")
     parser.add_argument(
         "--set",
@@ -153,6 +156,7 @@ ALGORITHMS = "List the algorithms, or the settings of one."
 def _graph(parser: argparse.ArgumentParser) -> None:
     _what(parser, optional=False)
     parser.add_argument("--format", default="text", choices=("text", "json", "svg"), help="(default: text)")
+    parser.add_argument("--passes", action="store_true", help="what was traced, how it was cut, what was fused")
 
 
 def _algorithms(parser: argparse.ArgumentParser) -> None:

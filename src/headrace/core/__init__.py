@@ -1,9 +1,10 @@
 """What an algorithm is written in."""
 
-from headrace.config import Config, NetConfig, ReplayConfig, RolloutConfig
+from headrace.config import Config, NetConfig, ReplayConfig, RolloutConfig, TrajectoryConfig
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell, Learned, Tracked
 from headrace.core.handles import Env, Replay, Rollout
+from headrace.core.replicas import averaged, standardised
 from headrace.core.stage import Reads, Writes, stage
 from headrace.errors import ConfigError, EnvError
 
@@ -22,6 +23,9 @@ __all__ = [
     "Rollout",
     "RolloutConfig",
     "Tracked",
+    "TrajectoryConfig",
     "Writes",
+    "averaged",
     "stage",
+    "standardised",
 ]

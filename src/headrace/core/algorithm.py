@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from headrace.config import Config, override
 from headrace.core.cells import Cell
-from headrace.core.stage import BoundStage
 from headrace.errors import LoopError
-from headrace.types import EnvSpec
+from headrace.types import EnvSpec, Tree
 
 C = TypeVar("C", bound=Config)
 
@@ -50,10 +49,9 @@ class Algorithm(ABC, Generic[C]):
     def cells(self, spec: EnvSpec, key: Any) -> Mapping[str, Cell]:
         """The state it learns, by name."""
 
-    @property
     @abstractmethod
-    def play(self) -> BoundStage:
-        """The stage that acts without exploring, `play(obs, ...)`: what is evaluated and shown."""
+    def play(self, obs: Tree) -> Any:
+        """Acting without exploring, what is evaluated and shown: a stage `play(obs, ...)`, or a method calling some."""
 
     @abstractmethod
     def loop(self, *handles: Any, **named: Any) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -12,19 +10,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from headrace.core.replicas import agree
 from headrace.types import Array, Tree
-
-_reduce: ContextVar[Callable[[Tree], Tree] | None] = ContextVar("reduce", default=None)
-
-
-@contextmanager
-def reducing(reduce: Callable[[Tree], Tree]) -> Iterator[None]:
-    """Pass every gradient computed in this block through `reduce`: how replicas learn as one."""
-    token = _reduce.set(reduce)
-    try:
-        yield
-    finally:
-        _reduce.reset(token)
 
 
 class Learned(eqx.Module):
@@ -50,15 +37,16 @@ class Learned(eqx.Module):
         Returns the changed cell and the loss; with `has_aux`, where `loss` returns a pair, the pair.
         """
         value, gradient = eqx.filter_value_and_grad(loss, has_aux=has_aux)(self.module)
-        reduce = _reduce.get()
-        if reduce is not None:
-            gradient = reduce(gradient)
+        return self.descend(agree(self, gradient)), value
+
+    def descend(self, gradient: Tree) -> Learned:
+        """One optimiser step down a gradient."""
         step, state = self.optimiser.update(gradient, self.state, eqx.filter(self.module, eqx.is_inexact_array))
         module = eqx.apply_updates(self.module, step)
-        changed = eqx.tree_at(
+        changed: Learned = eqx.tree_at(
             lambda cell: (cell.module, cell.state, cell.updates), self, (module, state, self.updates + 1)
         )
-        return changed, value
+        return changed
 
 
 class Tracked(eqx.Module):

@@ -11,6 +11,11 @@ from headrace.types import Batch, Transition, Tree
 class Env(ABC):
     """The vectorised environment."""
 
+    @property
+    @abstractmethod
+    def agents(self) -> int:
+        """How many act in it together: known when a loop is traced, `for agent in range(env.agents)`."""
+
     @abstractmethod
     def observe(self) -> Tree:
         """What every environment shows now: `[num_envs, ...]`."""

@@ -28,3 +28,22 @@ def discounted(rewards: Array, done: Array, gamma: float) -> Array:
         return total * ~end, total
 
     return jax.lax.scan(forward, jnp.zeros_like(rewards[0]), (rewards, done))[1]
+
+
+def vtrace(
+    errors: Array, ratios: Array, done: Array, decay: float, rho_bar: float = 1.0, c_bar: float = 1.0
+) -> tuple[Array, Array]:
+    """V-trace (Espeholt et al., 2018): what to add to the values, and the advantages of the actions taken.
+
+    `errors` are one-step errors, `ratios` how much likelier each action is by now than when it was chosen. Where
+    every ratio is 1, both are `gae`.
+    """
+    rho, c = jnp.minimum(ratios, rho_bar), jnp.minimum(ratios, c_bar)
+
+    def back(later: Array, now: tuple[Array, Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        error, rho, c, end = now
+        later = decay * ~end * later
+        correction = rho * error + c * later
+        return correction, (correction, rho * (error + later))
+
+    return jax.lax.scan(back, jnp.zeros_like(errors[0]), (errors, rho, c, done), reverse=True)[1]

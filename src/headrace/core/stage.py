@@ -6,13 +6,14 @@
 `batch` is data, `target` and `critic` are cells, `key` is a random key derived from (seed, node, pass,
 replica). A stage that writes returns `(written cells, metrics)`; one that only reads returns data.
 Called with every argument, a stage is the plain function it decorates. Called inside a loop that is
-being traced, with its data only, it becomes a node of the graph.
+being traced, with its data only, it becomes a node of the graph; `self.learn.on(critic="other")` is the same
+stage with another cell behind that argument.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Protocol, get_args
 
-from headrace.errors import LoopError
+from headrace.errors import LoopError, nearest
 
 
 class Use(Enum):
@@ -103,9 +104,26 @@ class Stage:
 class BoundStage:
     """A stage of one algorithm."""
 
-    def __init__(self, stage: Stage, algorithm: Any):
+    def __init__(self, stage: Stage, algorithm: Any, names: Mapping[str, str] | None = None):
         self.stage = stage
         self.algorithm = algorithm
+        self.names = dict(names or {})
+        """The cells behind those of its arguments that are called otherwise."""
+
+    def on(self, **names: str) -> BoundStage:
+        """The stage with other cells behind its arguments: `self.learn.on(actor="actor_1")(trajectory)`."""
+        known = self.signature.cells
+        for argument in names:
+            if argument not in known:
+                raise LoopError(
+                    f"stage '{self.name}' takes no cell '{argument}'"
+                    f"{nearest(argument, known)} (cells: {', '.join(known) or 'none'})."
+                )
+        return BoundStage(self.stage, self.algorithm, self.names | names)
+
+    def cell(self, argument: str) -> str:
+        """The name of the cell behind an argument."""
+        return self.names.get(argument, argument)
 
     @property
     def name(self) -> str:

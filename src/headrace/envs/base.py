@@ -59,6 +59,14 @@ class HostEnv(ABC):
     def step(self, action: Array) -> Step:
         """Act in every environment and reset those whose episode ended."""
 
+    def send(self, action: Array) -> None:
+        """Begin a step; what it leads to is received later. Where environments run elsewhere, they run meanwhile."""
+        self._sent = action
+
+    def receive(self) -> Step:
+        """What the action sent led to."""
+        return self.step(self._sent)
+
     @abstractmethod
     def drain(self) -> list[Episode]:
         """The episodes finished since the last call."""

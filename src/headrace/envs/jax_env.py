@@ -21,6 +21,7 @@ class SingleEnv(ABC):
 
     observation: Space
     action: Space
+    agents: int = 1
 
     @abstractmethod
     def reset(self, key: Array) -> tuple[Tree, Tree]:
@@ -51,7 +52,7 @@ class BatchedEnv(JaxEnv):
     """
 
     def __init__(self, name: str, single: SingleEnv, num_envs: int, *, cheap_reset: bool = True):
-        self.spec = EnvSpec(name, single.observation, single.action, num_envs, pure=True)
+        self.spec = EnvSpec(name, single.observation, single.action, num_envs, pure=True, agents=single.agents)
         self._single = single
         self._cheap_reset = cheap_reset
 

@@ -21,10 +21,11 @@ from headrace.envs.envpool_env import EnvPoolEnv
 from headrace.envs.gymnasium_env import GymnasiumEnv, quiet
 from headrace.envs.gymnax_env import make_gymnax
 from headrace.envs.ids import suggest
+from headrace.envs.pettingzoo_env import PettingZooEnv, is_parallel, make_pettingzoo
 from headrace.errors import ConfigError, EnvError
 
 EnvLike = str | Callable[..., Any]
-"""A Gymnasium id, `module:id`, `envpool:ID`, `gymnax:ID`, `brax:ID`, or a function that makes an environment."""
+"""A Gymnasium id, `module:id`, `envpool:ID`, `gymnax:ID`, `brax:ID`, `pettingzoo:MODULE`, or a function making one."""
 
 
 def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxEnv:
@@ -34,7 +35,8 @@ def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxE
     make("my_package:MyEnv-v0", 8)       # imports my_package first, as gymnasium.make does
     make("envpool:Pong-v5", 64)
     make("gymnax:CartPole-v1", 1024)     # pure JAX, as is brax:ant
-    make(lambda: MyEnv(size=5), 8)       # a gymnasium.Env
+    make("pettingzoo:mpe2.simple_spread_v3", 8)    # a team of agents
+    make(lambda: MyEnv(size=5), 8)       # a gymnasium.Env, or a pettingzoo.ParallelEnv
     make(MyJaxEnv, 1024)                 # a function with an argument is given num_envs
     """
     if num_envs < 1:
@@ -53,6 +55,8 @@ def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxE
             return make_gymnax(env, num_envs)
         case "brax":
             return make_brax(env, num_envs)
+        case "pettingzoo":
+            return make_pettingzoo(env, num_envs, render=render)
     if prefix.endswith(".py"):
         return _call(load_object(env), env, num_envs, render)
     _import(prefix, env)
@@ -144,10 +148,11 @@ def _call(function: Any, name: str, num_envs: int, render: bool) -> HostEnv | Ja
             raise _refusal(name, error) from error
 
     made = attempt(render)
-    if isinstance(made, gym.Env):
+    if isinstance(made, gym.Env) or is_parallel(made):
+        kind, sort = (PettingZooEnv, "ParallelEnv") if is_parallel(made) else (GymnasiumEnv, "gymnasium.Env")
         if wants_number:
-            raise EnvError(f"'{name}' makes one gymnasium.Env, so it must take no arguments; wrap it in a function.")
-        return GymnasiumEnv(name, [made, *(attempt(False) for _ in range(num_envs - 1))], render=render)
+            raise EnvError(f"'{name}' makes one {sort}, so it must take no arguments; wrap it in a function.")
+        return kind(name, [made, *(attempt(False) for _ in range(num_envs - 1))], render=render)
     if not isinstance(made, JaxEnv | HostEnv):
         raise EnvError(f"'{name}' made a {type(made).__name__}, not a gymnasium.Env or a headrace.envs.JaxEnv.")
     if made.spec.num_envs != num_envs:

@@ -90,6 +90,20 @@ class Edge:
 
 
 @dataclass(frozen=True, eq=False)
+class Play:
+    """Acting without exploring: not part of the loop, run by whoever evaluates or shows."""
+
+    nodes: tuple[Node, ...]
+    action: Tree
+    """Where its action comes from: a tree of `Ref`."""
+
+    @property
+    def reads(self) -> tuple[Bound, ...]:
+        """What it reads, each cell once."""
+        return tuple({bound.cell: bound for node in self.nodes for bound in node.reads}.values())
+
+
+@dataclass(frozen=True, eq=False)
 class Graph:
     """What one symbolic call of a loop recorded."""
 
@@ -99,8 +113,7 @@ class Graph:
     edges: tuple[Edge, ...]
     cells: dict[str, Tree]
     """The shapes of each cell: what its readers see, without the optimiser's state."""
-    play: Node
-    """Acting without exploring: not part of the loop, run by whoever evaluates or shows."""
+    play: Play
 
     @cached_property
     def by_id(self) -> dict[str, Node]:

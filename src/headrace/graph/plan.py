@@ -15,7 +15,8 @@ import jax
 from headrace.graph.ir import Edge, EdgeKind, Graph, Node
 from headrace.types import Tree
 
-Channel = Literal["latest", "queue", "table", "lockstep", "reduce"]
+Channel = Literal["latest", "queue", "table", "lockstep", "reduce", "central"]
+"""How an edge is carried. The last two carry gradients: averaged over replicas, or to the one fragment that applies."""
 
 CHANNELS: dict[EdgeKind, Channel] = {"cell": "latest", "rollout": "queue", "replay": "table", "data": "lockstep"}
 """The channel that fits what flows; the environment's own state has none, it cannot be cut."""
@@ -40,6 +41,8 @@ class Fragment:
     """Which of the machine's cores its processes run on, by their order; none means all."""
     repeat: int = 1
     """Learning passes fused into one program."""
+    groups: int = 1
+    """Of environments apart from what acts: how many sets of them take turns, so that stepping and acting overlap."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,36 @@ class Plan:
         """The fragment that steps the environment."""
         return self.fragment_of["env.step"]
 
+    @property
+    def filler(self) -> Fragment:
+        """The fragment that fills the store."""
+        return self.fragment_of[self.graph.sink.id]
+
+    @property
+    def loops(self) -> bool:
+        """Whether one fragment both fills the store and learns from it, in the loop's own order."""
+        return self.filler is self.learner
+
+    @property
+    def remote(self) -> bool:
+        """Whether environments are stepped in another fragment than the one that acts."""
+        return self.collector is not self.filler
+
+    @property
+    def gradients(self) -> Channel | None:
+        """How gradients cross between replicas of the loop; None where there is one."""
+        return next((cut.channel for cut in self.cuts if cut.channel in ("reduce", "central")), None)
+
+    @property
+    def parts(self) -> int:
+        """Replicas of the whole loop, each with environments and a store of its own."""
+        return self.learner.replicas if self.gradients else 1
+
+    @property
+    def collecting(self) -> int:
+        """How many sets of environments there are, each acted in by one call."""
+        return self.collector.groups if self.remote else self.collector.replicas
+
     def cut_of(self, edge: Edge) -> Cut | None:
         """How an edge is carried, None inside a fragment."""
         found = (c for c in self.cuts if (c.source, c.target, c.what) == (edge.source, edge.target, edge.what))
@@ -99,6 +132,7 @@ class Plan:
             "nodes": [self._node(node) for node in self.graph.nodes],
             "edges": [self._edge(edge) for edge in self.graph.edges],
             "fragments": [dataclasses.asdict(fragment) for fragment in self.fragments],
+            "gradients": self.gradients,
         }
 
     def _node(self, node: Node) -> dict[str, Any]:
@@ -130,10 +164,17 @@ class Plan:
         }
 
 
-def cut(graph: Graph, policy: str, fragments: tuple[Fragment, ...], staleness: int) -> Plan:
+def cut(
+    graph: Graph,
+    policy: str,
+    fragments: tuple[Fragment, ...],
+    staleness: int,
+    gradients: Literal["reduce", "central"] | None = None,
+) -> Plan:
     """Divide a graph into fragments; every edge between two of them becomes a channel.
 
-    `staleness` is how many versions behind its writer a cell may be read.
+    `staleness` is how many versions behind its writer a cell may be read. `gradients` says how those of a replicated
+    loop cross.
     """
     home = {node: fragment.id for fragment in fragments for node in fragment.nodes}
     cuts = tuple(
@@ -141,27 +182,39 @@ def cut(graph: Graph, policy: str, fragments: tuple[Fragment, ...], staleness: i
         for edge in graph.edges
         if home.get(edge.source) != home.get(edge.target) and edge.kind in CHANNELS
     )
+    if gradients is not None:
+        learning = graph.where(domain="learn", role="learning")
+        cuts += tuple(Cut(node.id, node.id, "gradients", gradients, staleness) for node in learning)
     return Plan(graph, policy, fragments, cuts)
 
 
 def _channel(graph: Graph, edge: Edge) -> Channel:
-    """What fits an edge. A replayed batch need not cross: whoever learns from it draws its own from the table."""
+    """What fits an edge. What a store gives need not cross: whoever learns from it takes its own."""
     source = graph.by_id[edge.source]
-    drawn = edge.kind == "data" and source.kind == "store" and (source.options or {}).get("store") == "replay"
-    return "table" if drawn else CHANNELS[edge.kind]
+    if edge.kind == "data" and source.kind == "store":
+        return "table" if source.option("store") == "replay" else "queue"
+    return CHANNELS[edge.kind]
 
 
 def loosen(plan: Plan, staleness: int) -> Plan:
     """The plan with another bound wherever a cell may be read stale at all."""
-    cuts = tuple(dataclasses.replace(cut, staleness=staleness) if cut.channel == "latest" else cut for cut in plan.cuts)
+    cuts = tuple(
+        dataclasses.replace(cut, staleness=staleness) if cut.channel in ("latest", "central") else cut
+        for cut in plan.cuts
+    )
     return dataclasses.replace(plan, cuts=cuts)
 
 
-def fuse(plan: Plan) -> Plan:
-    """Let learning fragments run several passes as one program, where the loop's rate gives them several to run."""
+def fuse(plan: Plan, cores: int | None = None) -> Plan:
+    """Do in one go what a policy's fragments would do in several.
+
+    Collecting replicas that would share one of so many `cores` become one with more environments. Learning fragments
+    run several passes as one program, where the loop's rate gives them several to run.
+    """
     source = plan.graph.source
-    if plan.graph.on_policy:
-        return plan
+    plan = plan if cores is None else _batched(plan, cores)
+    if plan.graph.on_policy or plan.gradients == "central":
+        return plan  # each gradient is sent as it comes
     due = FUSED_INSERTS * source.option("per_insert") / source.option("size")
     repeat = max(1, min(FUSED_UPDATES, int(due)))
 
@@ -170,6 +223,15 @@ def fuse(plan: Plan) -> Plan:
         return dataclasses.replace(fragment, repeat=repeat) if learns else fragment
 
     return dataclasses.replace(plan, fragments=tuple(fused(fragment) for fragment in plan.fragments))
+
+
+def _batched(plan: Plan, cores: int) -> Plan:
+    collector, envs = plan.collector, plan.graph.spec.num_envs
+    if plan.loops or plan.remote or collector.replicas <= cores or envs % collector.replicas:
+        return plan
+    number = max(n for n in range(1, cores + 1) if envs % n == 0)
+    merged = dataclasses.replace(collector, replicas=number)
+    return dataclasses.replace(plan, fragments=tuple(merged if f is collector else f for f in plan.fragments))
 
 
 def _plain(struct: Tree, of: Any) -> Any:

@@ -73,7 +73,7 @@ def _crosses(plan: Plan) -> list[str]:
         return ["crosses", "  nothing"]
     edges = {(edge.source, edge.target, edge.what): edge for edge in plan.graph.edges}
     carried = [edges.get((cut.source, cut.target, cut.what)) for cut in plan.cuts]
-    rows = _aligned([_cut_row(cut, edge) for cut, edge in zip(plan.cuts, carried, strict=True)], indent=2)
+    rows = _aligned([_cut_row(plan, cut, edge) for cut, edge in zip(plan.cuts, carried, strict=True)], indent=2)
     lines = ["crosses"]
     for row, cut, edge in zip(rows, plan.cuts, carried, strict=True):
         shape = ", ".join(word.replace(" ", GLUE) for word in shape_words(edge)) if edge else ""
@@ -81,8 +81,11 @@ def _crosses(plan: Plan) -> list[str]:
     return lines
 
 
-def _cut_row(cut: Cut, edge: Edge | None) -> tuple[str, ...]:
-    return (f"{cut.source} -> {cut.target}", cut.channel, f"staleness {cut.staleness}", gib(edge.bytes) if edge else "")
+def _cut_row(plan: Plan, cut: Cut, edge: Edge | None) -> tuple[str, ...]:
+    target = cut.target
+    if cut.channel == "central":  # applying gradients is no node of the loop, but the whole of a fragment
+        target = next((fragment.id for fragment in plan.fragments if not fragment.nodes), target)
+    return (f"{cut.source} -> {target}", cut.channel, f"staleness {cut.staleness}", gib(edge.bytes) if edge else "")
 
 
 def _brief(edge: Edge) -> str:

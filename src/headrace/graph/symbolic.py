@@ -63,6 +63,10 @@ class SymbolicEnv(Env):
     def __init__(self, tracer: Recorder):
         self.tracer = tracer
 
+    @property
+    def agents(self) -> int:
+        return self.tracer.spec.agents
+
     def observe(self) -> Tree:
         output = struct(self.tracer.spec.observation, self.tracer.spec.num_envs)
         if any(node.name == "env.observe" for node in self.tracer.nodes):

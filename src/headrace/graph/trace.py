@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -20,7 +20,7 @@ from headrace.core.cells import Cell
 from headrace.core.handles import Env, Replay, Rollout
 from headrace.core.stage import BoundStage, recording
 from headrace.errors import HeadraceError, LoopError, nearest
-from headrace.graph.ir import Bound, Domain, Edge, Graph, Node, Ref, Role
+from headrace.graph.ir import Bound, Domain, Edge, Graph, Node, Play, Ref, Role
 from headrace.graph.symbolic import (
     Symbol,
     SymbolicEnv,
@@ -45,9 +45,11 @@ def trace(algorithm: Algorithm[Any], spec: EnvSpec) -> Graph:
 class Tracer:
     """Records nodes as the loop calls its handles and stages."""
 
-    def __init__(self, algorithm: Algorithm[Any], spec: EnvSpec):
+    def __init__(self, algorithm: Algorithm[Any], spec: EnvSpec, beside: Sequence[Node] = ()):
         self.algorithm = algorithm
         self.spec = spec
+        self.beside = beside
+        """Nodes recorded elsewhere, whose ids are taken."""
         self.nodes: list[Node] = []
         self.flows: list[Edge] = []
         self.times = 1
@@ -60,7 +62,7 @@ class Tracer:
 
     def add(self, kind: Any, name: str, inputs: dict[str, Any], output: Tree, **more: Any) -> Tree:
         """Record a node and return its output as symbols."""
-        taken = sum(node.name == name for node in self.nodes)
+        taken = sum(node.name == name for node in (*self.beside, *self.nodes))
         node_id = name if not taken else f"{name}#{taken + 1}"
         refs = jax.tree.map(lambda leaf: leaf.ref if isinstance(leaf, Symbol) else leaf, tuple(inputs.values()))
         self.nodes.append(Node(node_id, kind, name, refs, output, times=self.times, **more))
@@ -101,7 +103,7 @@ class Tracer:
                 f"the loop calls stage '{name}' with {len(data) + len(options)} value(s), but it takes "
                 f"{', '.join(signature.data) or 'no data'}; cells and the key are passed by headrace."
             )
-        for cell in signature.cells:
+        for cell in map(stage.cell, signature.cells):
             if cell not in self.cells:
                 raise LoopError(
                     f"stage '{name}' asks for the cell '{cell}', which cells() does not make"
@@ -114,8 +116,8 @@ class Tracer:
             name,
             inputs,
             output,
-            reads=tuple(Bound(cell, cell) for cell in signature.reads),
-            writes=tuple(Bound(cell, cell) for cell in signature.writes),
+            reads=tuple(Bound(argument, stage.cell(argument)) for argument in signature.reads),
+            writes=tuple(Bound(argument, stage.cell(argument)) for argument in signature.writes),
             every=every,
             function=stage,
         )
@@ -124,8 +126,8 @@ class Tracer:
         """What a stage yields: its data, or for one that writes its metrics."""
         signature, name = stage.signature, stage.name
         arguments = {what: jax.tree.map(as_struct, value) for what, value in inputs.items()}
-        arguments |= {cell: self.cells[cell].module for cell in signature.reads}
-        arguments |= {cell: self.cells[cell] for cell in signature.writes}
+        arguments |= {argument: self.cells[stage.cell(argument)].module for argument in signature.reads}
+        arguments |= {argument: self.cells[stage.cell(argument)] for argument in signature.writes}
         if signature.wants_key:
             arguments["key"] = jax.eval_shape(lambda: jax.random.key(0))
         try:
@@ -144,7 +146,7 @@ class Tracer:
         written = result[0] if len(signature.writes) > 1 else (result[0],)
         if not isinstance(written, tuple) or len(written) != len(signature.writes):
             raise LoopError(f"stage '{name}' must return the cells {', '.join(signature.writes)}, in this order.")
-        for cell, value in zip(signature.writes, written, strict=True):
+        for cell, value in zip(map(stage.cell, signature.writes), written, strict=True):
             if shapes(value) != shapes(self.cells[cell]):
                 raise LoopError(
                     f"stage '{name}' returns the cell '{cell}' as {show(value)}, but it was {show(self.cells[cell])}; "
@@ -177,13 +179,22 @@ class Tracer:
         edges = (*self.flows, *self._implied(nodes, cells))
         return Graph(self.algorithm.name, self.spec, nodes, edges, cells, self._play())
 
-    def _play(self) -> Node:
-        """The stage that acts without exploring, as a node beside the graph."""
-        aside = Tracer(self.algorithm, self.spec)
+    def _play(self) -> Play:
+        """The stages that act without exploring, beside the graph."""
+        aside = Tracer(self.algorithm, self.spec, [node for node in self.nodes if node.kind == "stage"])
         with recording(aside):
-            SymbolicEnv(aside).step(self.algorithm.play(SymbolicEnv(aside).observe()))
-        play = next(node for node in aside.nodes if node.kind == "stage")
-        return dataclasses.replace(play, index=len(self.nodes))
+            env = SymbolicEnv(aside)
+            env.step(self.algorithm.play(env.observe()))
+        *before, step = aside.nodes
+        nodes = [node for node in before if node.kind == "stage"]
+        for node in nodes:
+            if node.writes:
+                raise LoopError(
+                    f"play of {type(self.algorithm).__name__} calls stage '{node.name}', which writes "
+                    f"'{node.writes[0].cell}'; what plays only reads."
+                )
+        first = len(self.nodes)
+        return Play(tuple(dataclasses.replace(n, index=first + i) for i, n in enumerate(nodes)), step.inputs[0])
 
     def _implied(self, nodes: tuple[Node, ...], cells: dict[str, Tree]) -> list[Edge]:
         edges = []

@@ -71,7 +71,7 @@ def environment_whole(plan: Plan, machine: Machine) -> None:
 
 def one_writer(plan: Plan, machine: Machine) -> None:
     """A fragment that writes cells has one replica, unless its gradients are reduced."""
-    reduced = {cut.source for cut in plan.cuts if cut.channel == "reduce"}
+    reduced = {cut.source for cut in plan.cuts if cut.channel in ("reduce", "central")}
     for fragment in plan.fragments:
         for node in fragment.nodes:
             if fragment.replicas > 1 and plan.graph.by_id[node].writes and node not in reduced:
@@ -82,9 +82,18 @@ def one_writer(plan: Plan, machine: Machine) -> None:
                 )
 
 
+def gradients_cross(plan: Plan, machine: Machine) -> None:
+    """Only a loop that is replicated as a whole has gradients to send."""
+    if plan.gradients is not None and not plan.loops:
+        raise PlanError(
+            f"policy '{plan.policy}' has gradients cross between learners that do not collect for themselves; "
+            "keep the whole loop in one fragment."
+        )
+
+
 def environments_divide(plan: Plan, machine: Machine) -> None:
     """Each replica of the environment gets the same number of environments, at least one."""
-    replicas, number = plan.collector.replicas, plan.graph.spec.num_envs
+    replicas, number = plan.collector.replicas * plan.collector.groups, plan.graph.spec.num_envs
     if replicas < 1 or replicas > number:
         raise PlanError(
             f"policy '{plan.policy}' asks for {replicas} replicas of {number} environment(s); "
@@ -112,6 +121,7 @@ RULES = (
     environment_whole,
     fresh_enough,
     one_writer,
+    gradients_cross,
     environments_divide,
     devices_exist,
 )

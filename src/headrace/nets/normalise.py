@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import keystr
 
+from headrace.core.replicas import pooled
 from headrace.types import MASK, Array, Space, Tree, struct
 
 CLIP = 10.0
@@ -27,11 +28,10 @@ class Moments(eqx.Module):
 
     def update(self, values: Array) -> Moments:
         """Take in values with any number of leading batch axes."""
-        flat = values.reshape(-1, *self.mean.shape)
-        number = flat.shape[0]
-        gap = flat.mean(axis=0) - self.mean
+        mean, var, number = pooled(values.reshape(-1, *self.mean.shape))
+        gap = mean - self.mean
         total = self.count + number
-        square = self.var * self.count + flat.var(axis=0) * number + gap**2 * self.count * number / total
+        square = self.var * self.count + var * number + gap**2 * self.count * number / total
         return Moments(self.mean + gap * number / total, square / total, total)
 
     def normalise(self, values: Array) -> Array:

@@ -11,7 +11,7 @@ from headrace.policies.single_learner_coarse import share
 
 def dual_device(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:
     """`desktop` with the stages that write what acting reads apart from the rest of learning, on two devices."""
-    acting = {bound.cell for node in (*graph.where(domain="collect"), graph.play) for bound in node.reads}
+    acting = {bound.cell for node in (*graph.where(domain="collect"), *graph.play.nodes) for bound in node.reads}
     learning = graph.where(domain="learn", role="learning")
     ahead = tuple(node.id for node in learning if any(bound.cell in acting for bound in node.writes))
     rest = tuple(node.id for node in graph.where(domain="learn") if node.id not in ahead)

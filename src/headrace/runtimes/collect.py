@@ -58,30 +58,57 @@ class Collector:
 
     def collect(self, flat: Sequence[Array], number: int) -> Rows:
         """One pass with these cells: what it hands to the store."""
-        acting = self.modules(self.before, flat)
-        if not self.buffers:
-            rows = self._step(acting, number)
-        else:
-            rows = self.buffers[number % 2]
-            for i in range(self.step_node.times):
-                for held, row in zip(rows, self._step(acting, number * self.step_node.times + i), strict=True):
-                    held[i] = row
-        if self.finish is None:
-            return rows
-        values: Values = {self.step_node.id: rows}
-        finished = self.finish(self.modules(self.after, flat), values, Ticket(self.bases, np.uint32(number)))
-        return [np.asarray(leaf) for leaf in finished]
+        return collect_in_turn([self], flat, number)[0]
 
-    def _step(self, acting: tuple[Array, ...], number: int) -> Rows:
-        observed = self.observed
-        chosen = self.act(acting, {"env.observe": observed}, Ticket(self.bases, np.uint32(number)))
-        action, *extra = [np.asarray(leaf) for leaf in chosen]
+    def begin(self, flat: Sequence[Array], number: int) -> None:
+        """Begin a pass."""
+        self.flat, self.number = flat, number
+        self.acting = self.modules(self.before, flat)
+
+    def send(self, i: int) -> None:
+        """Act, and begin step `i` of the pass."""
+        ticket = Ticket(self.bases, np.uint32(self.number * self.step_node.times + i))
+        chosen = self.act(self.acting, {"env.observe": self.observed}, ticket)
+        self.action, *self.extra = [np.asarray(leaf) for leaf in chosen]
         if self.stepping is not None:
             self.stepping()
-        step = self.env.step(action)
+        self.env.send(self.action)
+
+    def receive(self, i: int) -> None:
+        """Keep what step `i` led to."""
+        observed, step = self.observed, self.env.receive()
         led_to = _leaves(step.next_obs)
         self.observed = led_to if step.obs is step.next_obs else _leaves(step.obs)
-        return [*observed, action, step.reward, step.terminated, step.truncated, *led_to, *extra]
+        rows = [*observed, self.action, step.reward, step.terminated, step.truncated, *led_to, *self.extra]
+        if not self.buffers:
+            self.rows = rows
+            return
+        self.rows = self.buffers[self.number % 2]
+        for held, row in zip(self.rows, rows, strict=True):
+            held[i] = row
+
+    def end(self) -> Rows:
+        """What the pass hands to the store."""
+        if self.finish is None:
+            return self.rows
+        values: Values = {self.step_node.id: self.rows}
+        ticket = Ticket(self.bases, np.uint32(self.number))
+        return [np.asarray(leaf) for leaf in self.finish(self.modules(self.after, self.flat), values, ticket)]
+
+
+def collect_in_turn(collectors: Sequence[Collector], flat: Sequence[Array], number: int) -> list[Rows]:
+    """One pass of each. While the environments of one step elsewhere, another acts."""
+    for collector in collectors:
+        collector.begin(flat, number)
+    steps = collectors[0].step_node.times
+    for i in range(steps):
+        for collector in collectors:
+            if i:
+                collector.receive(i - 1)
+            collector.send(i)
+    for collector in collectors:
+        collector.receive(steps - 1)
+    return [collector.end() for collector in collectors]
 
 
 def _leaves(obs: Any) -> Rows:

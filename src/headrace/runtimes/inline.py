@@ -14,127 +14,203 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.channels.rate import Rate
-from headrace.channels.table import Table
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
-from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
+from headrace.core.replicas import averaged
+from headrace.envs import make
 from headrace.graph import Plan
-from headrace.graph.compile import Programs, Shelf, Ticket, bases, draws, make_cells, share_of, stages
+from headrace.graph.compile import Programs, Shelf, Ticket, make_cells, part_of, stages, together
 from headrace.runtimes.base import PLAIN, Options, Runtime
-from headrace.runtimes.collect import Collector, Rows
+from headrace.runtimes.group import Group, mesh_of, same
+from headrace.runtimes.part import Part, local_envs, sets_of, table_of
 from headrace.runtimes.pure import Pure
 from headrace.services.progress import Progress
+from headrace.types import Array
 
 
 def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options = PLAIN) -> Runtime:
     """A runtime in this process. To debug, nothing is compiled: print and breakpoints work in stages."""
     spec = plan.graph.spec
     if spec.pure and len(plan.fragments) == 1 and not options.debug:
-        return Pure(plan, algorithm, make(env, spec.num_envs), seed)  # type: ignore[arg-type]
-    return Inline(plan, algorithm, env, seed, options.debug)
+        return Pure(plan, algorithm, make(env, spec.num_envs // plan.parts), seed)  # type: ignore[arg-type]
+    kind = Central if plan.gradients == "central" else Inline
+    return kind(plan, algorithm, env, seed, options.debug)
 
 
 class Inline(Runtime):
-    """Host environments, the store in host memory, stages compiled (or not, to debug)."""
+    """Host environments, stores in host memory, stages compiled (or not, to debug)."""
 
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, debug: bool):
-        self.graph = graph = plan.graph
-        self.bases = bases(graph, seed, replica=0)
+        self.plan = plan
         self.debug = debug
         self.progress = Progress()
         self.repeat = plan.learner.repeat
-        self.collected = graph.spec.num_envs * graph.only("env.step").times
-        jit: Callable[..., Any] = (lambda function, **_: function) if debug else jax.jit
-        replicas = plan.collector.replicas
-        self.stores = self._store(plan, replicas)  # first: a store that does not fit is refused before anything is made
-        cells = make_cells(algorithm, graph, seed)
+        self.collected = plan.graph.spec.num_envs * plan.graph.only("env.step").times
+        self.rate = None if plan.graph.on_policy else Rate.of(plan.graph.source)
+        self.jit: Callable[..., Any] = (lambda function, **_: function) if debug else jax.jit
+        self.graph = part_of(plan, algorithm)
+        # First: a store that does not fit is refused before anything is made.
+        tables = [table_of(plan, self.graph) for _ in range(plan.parts)]
+        cells = make_cells(algorithm, plan.graph, seed)
         self.shelf = Shelf(cells)
         self.flat = self.shelf.flat(cells)
-        programs = Programs(graph, self.shelf)
-        envs = [hosted(make(env, graph.spec.num_envs // replicas)) for _ in range(replicas)]
-        self.collectors = [Collector(graph, programs, env, seed, i, jit) for i, env in enumerate(envs)]
-        learns = [programs.learner(stages(graph, fragment)) for fragment in plan.learners]
-        self.learn_many = [jit(programs.repeated(learn, graph.source), donate_argnums=0) for learn in learns]
-        self.learn_once = [jit(learn, donate_argnums=0) for learn in learns]
+        self.programs = Programs(self.graph, self.shelf)
+        self.parts = [
+            Part(self.graph, self.programs, local_envs(plan, env), table, seed, i * sets_of(plan), self.jit)
+            for i, table in enumerate(tables)
+        ]
+        self.group: Group | None = None
+        self.learns = self._learners()
 
-    def _store(self, plan: Plan, replicas: int) -> Table | None:
-        if plan.graph.on_policy:
-            return None
-        sink, source = plan.graph.sink, plan.graph.source
-        step = share_of(plan.graph, replicas)
-        self.rate = Rate.of(source)
-        self.draw = {"gamma": source.option("gamma"), "steps": source.option("steps")}
-        return Table(step, replicas, sink.option("capacity"))
+    def _learners(self) -> list[Callable[..., Any]]:
+        """A program for each learning fragment."""
+        plan, source = self.plan, self.graph.source
+        learns = [self.programs.learner(stages(self.graph, fragment)) for fragment in plan.learners]
+        if self.rate is not None:
+            learns = [self.programs.repeated(learn, source) for learn in learns]
+        if plan.parts > 1:
+            mesh = mesh_of(plan.parts)
+            self.group = Group(mesh) if mesh is not None else None
+            axes = (None, 0, Ticket(0, None))
+            learns = [together(averaging(learn), plan.parts, axes, None, mesh) for learn in learns]
+        return [self.jit(learn, donate_argnums=0) for learn in learns]
 
     def advance(self) -> None:
         with jax.disable_jit(self.debug):
-            if self.stores is None:
-                self._rollout()
+            if self.rate is None:
+                self._collect()
+                self._learn(1)
+                self.progress.update_frames += self.graph.source.option("epochs") * self.collected
             else:
-                self._replay(self.stores)
+                self._replay(self.rate)
 
-    def _replay(self, table: Table) -> None:
+    def _replay(self, rate: Rate) -> None:
         """Collect until a program's worth of learning is due, then run all that is."""
         progress = self.progress
-        while self.rate.due(progress.env_steps, progress.learned) < self.repeat:
-            self._collect(lambda replica, rows: table.insert(rows, replica))
-            if progress.env_steps < self.rate.after:
+        while rate.due(progress.env_steps, progress.learned) < self.repeat:
+            self._collect()
+            if progress.env_steps < rate.after:
                 return  # warming up: let others look in
-        while self.rate.due(progress.env_steps, progress.learned) >= self.repeat:
-            self._replayed(table)
+        while rate.due(progress.env_steps, progress.learned) >= self.repeat:
+            self._learn(self.repeat)
+            progress.update_frames += self.repeat * rate.size
 
-    def _replayed(self, table: Table) -> None:
-        progress = self.progress
-        rng = draws(self.graph.source, Ticket(self.bases, np.uint32(progress.learned)))
-        batches = table.sample(rng, (self.repeat, self.rate.size), **self.draw)
-        self._learn(self.learn_many, batches, self.repeat)
-        progress.update_frames += self.repeat * self.rate.size
-
-    def _rollout(self) -> None:
-        parts: list[Rows] = []
-        self._collect(lambda replica, rows: parts.append(rows))
-        whole = parts[0] if len(parts) == 1 else [np.concatenate(x, axis=1) for x in zip(*parts, strict=True)]
-        self._learn(self.learn_once, {self.graph.source.id: whole}, 1)
-        self.progress.update_frames += self.graph.source.option("epochs") * self.collected
-
-    def _collect(self, hand_over: Callable[[int, Rows], None]) -> None:
-        """One pass of every replica, in order."""
-        for replica, collector in enumerate(self.collectors):
-            hand_over(replica, collector.collect(self.flat, self.progress.passes))
-            self.progress.episodes.extend(collector.env.drain())
+    def _collect(self) -> None:
+        """One pass of every part, in order."""
+        for part in self.parts:
+            part.collect(self.flat, self.progress.passes)
+            self.progress.episodes.extend(part.drain())
         self.progress.passes += 1
         self.progress.env_steps += self.collected
 
-    def _learn(self, learns: list[Callable[..., Any]], data: Any, passes: int) -> None:
+    def _learn(self, repeat: int) -> None:
         """One program of every learning fragment, in the loop's order."""
-        ticket = Ticket(self.bases, np.uint32(self.progress.learned))
-        for learn in learns:
-            self.flat, metrics = learn(self.flat, data, ticket)
+        parts, learned = self.parts, self.progress.learned
+        data = [part.data(learned, repeat) for part in parts]
+        if len(parts) > 1:
+            ticket = Ticket(np.stack([part.bases for part in parts]), np.uint32(learned))
+            whole = jax.tree.map(lambda *leaves: np.stack(leaves), *data)
+        else:
+            ticket, whole = Ticket(parts[0].bases, np.uint32(learned)), data[0]
+        for learn in self.learns:
+            self.flat, metrics = self._run(learn, whole, ticket)
             self.progress.metrics = self.progress.metrics | metrics
-        self.progress.learned += passes
+        self.progress.learned += repeat
+
+    def _run(self, learn: Callable[..., Any], data: Any, ticket: Ticket) -> tuple[list[Array], dict[str, Any]]:
+        group = self.group
+        if group is None:
+            return learn(self.flat, data, ticket)  # type: ignore[no-any-return]
+        shared = [group.same(leaf) for leaf in self.flat]
+        over_all = Ticket(group.own(ticket.bases), group.same(ticket.number))
+        flat, metrics = learn(shared, jax.tree.map(group.own, data), over_all)
+        same(flat)
+        return [group.local(leaf) for leaf in flat], {name: group.local(value) for name, value in metrics.items()}
 
     def cells(self) -> dict[str, Cell]:
         return self.shelf.cells(self.flat)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {"cells": self.shelf.arrays(self.flat)}
-        if self.stores is not None:
-            arrays["replay"] = self.stores.contents()
+        if self.rate is not None:
+            arrays["replay"] = contents([part.table for part in self.parts])
         return arrays, self.progress.counters()
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.flat = [jnp.asarray(leaf) for leaf in jax.tree.leaves(arrays["cells"])]
         self.progress = Progress(**values)
-        if self.stores is not None:
-            self.stores.fill(arrays["replay"])
-        for collector in self.collectors:
-            collector.restart(self.progress.passes)
+        if self.rate is not None:
+            fill([part.table for part in self.parts], arrays["replay"])
+        for part in self.parts:
+            part.restart(self.progress.passes)
 
     def close(self) -> None:
-        for collector in self.collectors:
-            collector.env.close()
+        for part in self.parts:
+            part.close()
 
 
-def hosted(env: HostEnv | JaxEnv) -> HostEnv:
-    """An environment as the host steps it."""
-    return HostedJaxEnv(env) if isinstance(env, JaxEnv) else env
+class Central(Inline):
+    """Workers one after the other, each gradient applied before the next worker begins: staleness 0."""
+
+    def _learners(self) -> list[Callable[..., Any]]:
+        nodes = self.graph.where(domain="learn", kind="stage")
+        self.rate = None if self.graph.on_policy else Rate.of(self.graph.source)
+        self.apply = self.jit(self.programs.apply(nodes), donate_argnums=0)
+        return [self.jit(one_gradient(self.programs.gradient(nodes), self.graph))]
+
+    def advance(self) -> None:
+        with jax.disable_jit(self.debug):
+            progress, number = self.progress, len(self.parts)
+            due = 1 if self.rate is None else 0
+            for part in self.parts:
+                part.collect(self.flat, progress.passes)
+                progress.episodes.extend(part.drain())
+                if self.rate is not None:
+                    due = self.rate.due((progress.passes + 1) * self.collected // number, progress.learned)
+                for i in range(due):
+                    self._send(part, progress.learned + i)
+            progress.passes += 1
+            progress.env_steps += self.collected
+            progress.learned += due
+            size = self.collected // number if self.rate is None else self.rate.size
+            progress.update_frames += due * number * size
+
+    def _send(self, part: Part, learned: int) -> None:
+        ticket = Ticket(part.bases, np.uint32(learned))
+        sent, metrics = self.learns[0](self.flat, part.data(learned, 1), ticket)
+        self.flat = self.apply(self.flat, sent)
+        self.progress.metrics = metrics
+
+
+def one_gradient(gradient: Callable[..., Any], graph: Any) -> Callable[..., Any]:
+    """A gradient program that takes what `Part.data` gives for one pass."""
+    source = graph.source
+
+    def compute(flat: Any, data: Any, ticket: Ticket) -> Any:
+        if not graph.on_policy:
+            data = {source.id: [leaf[0] for leaf in jax.tree.leaves(data)]}
+        return gradient(flat, data, ticket)
+
+    return compute
+
+
+def averaging(learn: Callable[..., Any]) -> Callable[..., Any]:
+    """A learning program whose metrics are those of all replicas."""
+
+    def learn_averaged(*arguments: Any) -> Any:
+        flat, metrics = learn(*arguments)
+        return flat, averaged(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), metrics))
+
+    return learn_averaged
+
+
+def contents(tables: list[Any]) -> Any:
+    """What a checkpoint keeps of the stores of a run's parts."""
+    held = [table.contents() for table in tables]
+    return held[0] if len(held) == 1 else {str(i): one for i, one in enumerate(held)}
+
+
+def fill(tables: list[Any], held: Any) -> None:
+    """Take over what a checkpoint kept."""
+    for i, table in enumerate(tables):
+        table.fill(held if len(tables) == 1 else held[str(i)])

@@ -77,7 +77,7 @@ class Learner:
     def _data(self, ticket: Ticket, repeat: int) -> Any:
         shared, source = self.shared, self.graph.source
         if shared.table is None:
-            slots = [queue.peek(PATIENCE, self.worker.alive) for queue in shared.queues]
+            slots = [queue.peek(PATIENCE, self.worker.alive) for queue in shared.queues[self.number]]
             parts = list(zip(*(slot.arrays for slot in slots), strict=True))
             return {source.id: [x[0] if len(x) == 1 else np.concatenate(x, axis=1) for x in parts]}
         lead = (repeat, source.option("size"))
@@ -85,7 +85,7 @@ class Learner:
 
     def _release(self) -> None:
         """Give back every trajectory that was learned from."""
-        for queue in self.shared.queues:
+        for queue in self.shared.queues[self.number] if self.shared.queues else ():
             while queue.consumed < self.shared.learned[self.number]:
                 queue.release()
 
@@ -113,11 +113,7 @@ class Learner:
         self.shared.updates[self.number] = optimiser_steps(self.shared.shelf.cells(self.flat))
 
     def report(self, metrics: dict[str, Any]) -> None:
-        """Say what learning measured: means over the fused passes, of those that ran."""
+        """Say what learning measured."""
         self.reported = time.monotonic()
         self.shared.updates[self.number] = optimiser_steps(self.shared.shelf.cells(self.flat))
-        for name, value in metrics.items():
-            numbers = np.asarray(value, np.float64).ravel()
-            numbers = numbers[np.isfinite(numbers)]
-            if numbers.size:
-                self.shared.metrics[self.shared.names.index(name)] = numbers.mean()
+        self.shared.note(metrics)

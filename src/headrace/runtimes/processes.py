@@ -7,8 +7,9 @@ Data crosses in shared memory alone.
 from __future__ import annotations
 
 import os
+import socket
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import jax
@@ -21,11 +22,13 @@ from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import Episode, env_id
-from headrace.errors import PlanError, UsageError
-from headrace.graph import Plan
-from headrace.graph.compile import make_cells
+from headrace.errors import FragmentError, PlanError, UsageError
+from headrace.graph import Graph, Plan
+from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells, part_of, together
 from headrace.runtimes.base import PLAIN, Options, Runtime
 from headrace.runtimes.boot import present_cores
+from headrace.runtimes.group import APART
+from headrace.runtimes.inline import averaging, contents, fill
 from headrace.runtimes.shared import EPISODES, Role, Shared
 from headrace.runtimes.supervisor import Process, Supervisor
 from headrace.runtimes.worker import Task
@@ -48,21 +51,25 @@ class Processes(Runtime):
         self.options = options
         self.evaluates = options.evaluate
         self.progress = Progress()
+        part = part_of(plan, algorithm)
         if not plan.graph.on_policy:
             step = plan.graph.stored
             row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), step)
             require_table(row, plan.graph.sink.option("capacity"))
         self.start = make_cells(algorithm, plan.graph, seed)
+        if plan.gradients == "reduce":
+            prove(plan, part, self.start)
 
         def share(layout: Any) -> Shared:
-            return Shared(layout, plan, self.start, options.eval_episodes)
+            return Shared(layout, plan, part, self.start, options.eval_episodes)
 
         self.memory = Memory.create(measure(share), "what the processes share", "set hidden to smaller sizes")
         self.shared = share(self.memory.layout())
         for held, leaf in zip(self.shared.begin, self.shared.shelf.flat(self.start), strict=True):
             held[...] = leaf
         self.supervisor = Supervisor(options, self._silent_for, self._doing)
-        self.read = np.zeros(self.shared.replicas, np.int64)
+        self.read = np.zeros(len(self.shared.finished), np.int64)
+        self.group: tuple[str, int] | None = None
         self.scored = 0
         self.waiting: list[tuple[Role, int]] = []
         self.before = self._counts()
@@ -74,8 +81,15 @@ class Processes(Runtime):
 
     def _training(self) -> list[tuple[Role, int]]:
         """The processes that collect and learn."""
-        roles: list[tuple[Role, int]] = [("sampler", i) for i in range(self.shared.replicas)]
-        return [*roles, *(("learner", i) for i in range(len(self.shared.learners)))]
+        plan, number = self.plan, self.shared.replicas
+        roles: list[tuple[Role, int]] = []
+        if plan.remote:
+            roles += [("environment", i) for i in range(plan.collector.replicas)]
+        if not plan.loops:
+            roles += [("sampler", i) for i in range(number)]
+            return [*roles, *(("learner", i) for i in range(len(self.shared.learners)))]
+        roles += [("loop", i) for i in range(number)]
+        return roles + ([("applier", 0)] if plan.gradients == "central" else [])
 
     def _spectators(self) -> list[tuple[Role, int]]:
         """Those who watch: there is nothing to see before something was learned, and starting takes a core."""
@@ -86,6 +100,8 @@ class Processes(Runtime):
     def _launch(self, roles: list[tuple[Role, int]]) -> None:
         """Start some processes."""
         options = self.options
+        if self.plan.gradients == "reduce" and ("loop", 0) in roles:
+            self.group = (f"127.0.0.1:{free_port()}", self.plan.parts)
         for role, replica in roles:
             task = Task(
                 role=role,
@@ -100,6 +116,7 @@ class Processes(Runtime):
                 memory=dict(self.memory.description),
                 options=asdict(options),
                 parent=os.getpid(),
+                group=self.group if role == "loop" else None,
             )
             cores, threads = self._cores(role, replica)
             self.processes.append(Process(task, cores, threads, self.memory.fds))
@@ -107,12 +124,16 @@ class Processes(Runtime):
     def _cores(self, role: Role, replica: int) -> tuple[list[int], int]:
         """The cores a process runs on, and its threads."""
         present = present_cores()
-        fragment = self.shared.learners[replica] if role == "learner" else self.plan.collector
+        plan = self.plan
+        at = {"learner": replica, "loop": 0, "applier": 0}
+        fragment = plan.collector if role == "environment" else plan.filler
+        fragment = self.shared.learners[at[role]] if role in at else fragment
         wanted = [present[i] for i in fragment.cores if i < len(present)] or present
-        if role == "learner":
+        if role == "learner" or (role == "loop" and fragment.replicas == 1):
             return wanted, len(wanted)
-        if role == "sampler":
-            return wanted[replica :: fragment.replicas] or [wanted[replica % len(wanted)]], 1
+        if role in ("sampler", "environment", "loop"):
+            own = wanted[replica :: fragment.replicas] or [wanted[replica % len(wanted)]]
+            return own, len(own) if role == "loop" else 1
         return wanted, 1
 
     def advance(self) -> None:
@@ -131,14 +152,21 @@ class Processes(Runtime):
 
     def _doing(self, process: Process) -> str:
         """What a silent process was doing."""
-        if process.task.role != "sampler":
+        if process.task.role not in ("sampler", "environment", "loop"):
             return f"{process.name} hangs"
         step = int(self.shared.steps[process.task.replica])
         return f"'{process.task.env}' does not come back from step {step} in {process.name}"
 
     def _look(self) -> None:
         """Take over what the processes have done since, and see to those that are in trouble."""
+        before = {process.name: process.started for process in self.processes}
         self.supervisor.look()
+        if self.group is not None and any(
+            process.restart_at is not None or before.get(process.name, process.started) != process.started
+            for process in self.processes
+            if process.task.role == "loop"
+        ):
+            self._regroup()
         shared, progress = self.shared, self.progress
         progress.notices += self.supervisor.notices
         self.supervisor.notices.clear()
@@ -148,10 +176,12 @@ class Processes(Runtime):
         progress.learned = int(shared.learned.min())
         source = self.plan.graph.source
         each = source.option("epochs") * shared.pace.collected if self.plan.graph.on_policy else source.option("size")
+        if self.plan.gradients == "central" and not self.plan.graph.on_policy:
+            each *= shared.replicas  # every loop draws whole batches
         progress.update_frames = progress.learned * each
         if progress.learned:
             progress.metrics = dict(zip(shared.names, shared.metrics.tolist(), strict=False))
-        for replica in range(shared.replicas):
+        for replica in range(len(shared.finished)):
             newest = int(shared.finished[replica])
             for i in range(max(int(self.read[replica]), newest - EPISODES), newest):
                 reward, length = shared.episodes[replica, i % EPISODES]
@@ -232,16 +262,33 @@ class Processes(Runtime):
                 self._look()
             self._look()
 
+    def _regroup(self) -> None:
+        """Start those that learn as one anew, all of them: the others wait for one that is gone."""
+        loops = [process for process in self.processes if process.task.role == "loop"]
+        self.group = (f"127.0.0.1:{free_port()}", self.plan.parts)
+        for process in loops:
+            process.kill()
+        for counters in (self.shared.learned, self.shared.looped):
+            counters[:] = counters.min()
+        for process in loops:
+            process.task = replace(process.task, group=self.group)
+            process.start()
+
+    def _same(self) -> None:
+        """Refuse replicas that have come apart."""
+        if self.group is not None and self.processes and (self.shared.digests != self.shared.digests[0]).any():
+            raise FragmentError(APART)
+
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         self._stand_still()
         try:
+            self._same()
             flat = self.shared.load(self.shared.shelf.flat(self.start))
             arrays: dict[str, Any] = {"cells": self.shared.shelf.arrays(flat)}
-            if self.shared.table is not None:
-                contents = self.shared.table.contents()
-                if self.processes:  # they go on writing
-                    contents |= {"rows": [rows.copy() for rows in contents["rows"]]}
-                arrays["replay"] = contents
+            if self.shared.tables:
+                held = contents(self.shared.tables)
+                # A copy: they go on writing.
+                arrays["replay"] = jax.tree.map(np.copy, held) if self.processes else held
             return arrays, self.progress.counters()
         finally:
             self.shared.pause(False)
@@ -250,10 +297,12 @@ class Processes(Runtime):
         self.progress = Progress(**values)
         self.shared.save(jax.tree.leaves(arrays["cells"]))
         self.shared.learned[:] = self.progress.learned
-        for queue in self.shared.queues:
+        self.shared.looped[:] = self.progress.passes
+        self.shared.applied[:] = self.progress.passes * self.shared.replicas
+        for queue in (queue for queues in self.shared.queues for queue in queues):
             queue.restart(self.progress.learned)  # what was collected and not learned from is not in a checkpoint
-        if self.shared.table is not None:
-            self.shared.table.fill(arrays["replay"])
+        if self.shared.tables:
+            fill(self.shared.tables, arrays["replay"])
         self.before = self._counts()
 
     def _finish(self) -> None:
@@ -261,6 +310,8 @@ class Processes(Runtime):
         shared = self.shared
         passes, most = int(shared.passes.min()), self.options.steps
         while self.processes and most is not None and passes * shared.pace.collected >= most:
+            if self.plan.loops:
+                return  # each learned what was due before it counted its last pass
             if not any(shared.pace.due(passes) >= learned + shared.pace.repeat for learned in shared.learned):
                 return
             time.sleep(POLL)
@@ -284,14 +335,36 @@ def _check(plan: Plan, options: Options) -> None:
     """Refuse what cannot run in processes."""
     if options.debug:
         raise UsageError("--debug needs the inline runtime, where print and breakpoint() reach you.")
-    if len(plan.fragments) == 1:
-        raise UsageError(
-            f"policy '{plan.policy}' has one fragment, so there is nothing to run in processes of its own; "
-            "use the inline runtime or another policy."
+    if len(plan.fragments) == 1 and plan.graph.spec.pure:
+        raise PlanError(
+            f"policy '{plan.policy}' makes one program of the loop and its JAX environment, so there is nothing to run "
+            "in processes of its own; use the inline runtime or another policy."
         )
-    for cut in plan.cuts:
-        if cut.channel in ("lockstep", "reduce"):
-            raise PlanError(
-                f"policy '{plan.policy}' sends '{cut.what}' from {cut.source} to {cut.target} by {cut.channel}, which "
-                "the processes runtime does not carry yet; use the inline runtime."
-            )
+
+
+def prove(plan: Plan, part: Graph, cells: dict[str, Cell]) -> None:
+    """Refuse a loop whose replicas would not write the same cells."""
+    shelf = Shelf(cells)
+    learn = Programs(part, shelf).learner(part.where(domain="learn", kind="stage"))
+    values = {part.source.id: jax.tree.leaves(part.source.output)}
+    data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((plan.parts, *leaf.shape), leaf.dtype), values)
+    ticket = Ticket(np.stack([bases(part, 0, 0)] * plan.parts), np.uint32(0))
+    try:
+        jax.eval_shape(
+            together(averaging(learn), plan.parts, (None, 0, Ticket(0, None)), None), shelf.flat(cells), data, ticket
+        )
+    except ValueError as error:
+        if "out_axes" not in str(error):
+            raise
+        raise PlanError(
+            f"policy '{plan.policy}' has replicas learn as one, but a stage of {plan.graph.algorithm} writes a cell "
+            "from what one replica alone has seen; average that with headrace.core.averaged, or use another policy."
+        ) from None
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        number: int = found.getsockname()[1]
+        return number

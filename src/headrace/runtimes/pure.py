@@ -18,10 +18,23 @@ from headrace.channels.device_table import DeviceTable
 from headrace.channels.rate import Rate
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
+from headrace.core.replicas import averaged
 from headrace.envs import Episode, Finished, JaxEnv
 from headrace.graph import Plan
-from headrace.graph.compile import Programs, Shelf, Ticket, Values, bases, consecutive, make_cells, node_key
+from headrace.graph.compile import (
+    Programs,
+    Shelf,
+    Ticket,
+    Values,
+    bases,
+    consecutive,
+    make_cells,
+    node_key,
+    part_of,
+    together,
+)
 from headrace.runtimes.base import Runtime
+from headrace.runtimes.group import mesh_of, same
 from headrace.services.progress import Progress
 from headrace.types import Array, Transition, Tree
 
@@ -39,9 +52,13 @@ class Pure(Runtime):
     """A whole loop as one program."""
 
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: JaxEnv, seed: int):
-        self.graph = graph = plan.graph
+        self.whole = plan.graph
+        self.parts = plan.parts
+        self.graph = part_of(plan, algorithm)
+        graph = self.graph
         self.env = env
-        self.bases = bases(graph, seed, replica=0)
+        held = [bases(graph, seed, replica=i) for i in range(self.parts)]
+        self.bases = held[0] if self.parts == 1 else np.stack(held)
         self.progress = Progress()
         self.repeat = plan.learner.repeat
         self.step_node, self.sink, self.source = graph.only("env.step"), graph.sink, graph.source
@@ -58,10 +75,16 @@ class Pure(Runtime):
         self.finish = programs.reader(self.after, self.sink.inputs[0])
         self.modules = programs.modules
         self.learn = programs.learner(graph.where(domain="learn", kind="stage"))
-        self.rate = None if graph.on_policy else Rate.of(self.source)
-        state, obs = jax.jit(env.reset)(jax.random.wrap_key_data(jnp.asarray(self.bases[self.step_node.index])))
+        self.rate = None if graph.on_policy else Rate.of(self.whole.source)
+        keys = [jax.random.wrap_key_data(jnp.asarray(base[self.step_node.index])) for base in held]
+        if self.parts == 1:
+            state, obs = jax.jit(env.reset)(keys[0])
+        else:
+            state, obs = jax.jit(jax.vmap(env.reset))(jnp.stack(keys))
+            table = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.parts), table)
         self.carry = Carry(self.shelf.flat(cells), state, obs, table)
-        self.cycle = jax.jit(self._cycle, static_argnums=(3, 4), donate_argnums=0)
+        self.mesh = mesh_of(self.parts)
+        self.cycle = jax.jit(self._all, static_argnums=(3, 4), donate_argnums=0)
 
     def advance(self) -> None:
         progress = self.progress
@@ -70,7 +93,7 @@ class Pure(Runtime):
         learning = Ticket(self.bases, np.uint32(progress.learned))
         self.carry, finished, metrics = self.cycle(self.carry, began, learning, passes, learned)
         progress.passes += passes
-        progress.env_steps += passes * self.graph.spec.num_envs * self.step_node.times
+        progress.env_steps += passes * self.whole.spec.num_envs * self.step_node.times
         progress.learned += learned
         if learned:
             progress.metrics = metrics
@@ -83,7 +106,7 @@ class Pure(Runtime):
         """Collecting and learning passes of the next cycle."""
         if self.rate is None:
             return 1, 1
-        envs, progress = self.graph.spec.num_envs, self.progress
+        envs, progress = self.whole.spec.num_envs, self.progress
         if progress.env_steps < self.rate.after:
             return -(-(self.rate.after - progress.env_steps) // envs), 0
         goal = self.rate.after + -((-(progress.learned + self.repeat) * self.rate.size) // self.rate.per_insert)
@@ -92,7 +115,24 @@ class Pure(Runtime):
     def _frames(self) -> int:
         if self.rate is not None:
             return self.rate.size
-        return int(self.source.option("epochs")) * self.graph.spec.num_envs * self.step_node.times
+        return int(self.source.option("epochs")) * self.whole.spec.num_envs * self.step_node.times
+
+    def _all(
+        self, carry: Carry, began: Ticket, learning: Ticket, passes: int, learned: int
+    ) -> tuple[Carry, Finished, dict[str, Any]]:
+        """A cycle of every replica."""
+        cycle = partial(self._cycle, passes=passes, learned=learned)
+        if self.parts == 1:
+            return cycle(carry, began, learning)
+        shared, own = Carry(cells=None, env=0, obs=0, table=0), Ticket(0, None)  # type: ignore[arg-type]
+
+        def averaging(*arguments: Any) -> tuple[Carry, Finished, dict[str, Any]]:
+            carry, finished, metrics = cycle(*arguments)
+            return carry, finished, averaged(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), metrics))
+
+        many = together(averaging, self.parts, (shared, own, own), (shared, 0, None), self.mesh)
+        result: tuple[Carry, Finished, dict[str, Any]] = many(carry, began, learning)
+        return result
 
     def _cycle(
         self, carry: Carry, began: Ticket, learning: Ticket, passes: int, learned: int
@@ -148,6 +188,7 @@ class Pure(Runtime):
         return self.shelf.cells(self.carry.cells)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        same(self.carry.cells)
         named = self.carry._asdict() | {"cells": self.shelf.arrays(self.carry.cells)}
         return named, self.progress.counters()
 

@@ -6,9 +6,8 @@ from functools import partial
 
 import jax
 
-from headrace.envs import make
 from headrace.runtimes.collect import Collector
-from headrace.runtimes.inline import hosted
+from headrace.runtimes.remote import remote_envs
 from headrace.runtimes.shared import Mirror
 from headrace.runtimes.worker import PATIENCE, Worker
 
@@ -16,7 +15,7 @@ from headrace.runtimes.worker import PATIENCE, Worker
 def sample(worker: Worker) -> None:
     """Collect until told to stop."""
     shared, replica = worker.shared, worker.task.replica
-    env = hosted(make(worker.task.env, worker.graph.spec.num_envs // shared.replicas))
+    (env,) = remote_envs(worker)
     mirror = Mirror(shared, list(worker.start), worker.graph.where(domain="collect"))
     mirror.refresh()
 
@@ -45,10 +44,13 @@ def sample(worker: Worker) -> None:
             if shared.table is not None:
                 shared.table.insert(rows, replica)
             else:
-                slot = shared.queues[replica].reserve(PATIENCE, worker.alive)
-                for held, row in zip(slot, rows, strict=True):
-                    held[...] = row
-                shared.queues[replica].commit(max(mirror.versions))
+                for queue in (queues[replica] for queues in shared.queues):
+                    if queue.produced > number:
+                        continue  # a predecessor died between two learners' queues
+                    slot = queue.reserve(PATIENCE, worker.alive)
+                    for held, row in zip(slot, rows, strict=True):
+                        held[...] = row
+                    queue.commit(max(mirror.versions))
             shared.lag(replica, mirror.lag())
             number += 1
             shared.report(replica, env.drain())

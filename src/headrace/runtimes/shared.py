@@ -11,15 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.channels.latest import Latest
+from headrace.channels.lockstep import Lockstep
 from headrace.channels.memory import Layout
 from headrace.channels.queue import Queue
 from headrace.channels.table import Table
 from headrace.core.cells import Cell
-from headrace.envs import Episode
-from headrace.graph import Node, Plan
-from headrace.graph.compile import Shelf, share_of
+from headrace.envs import Episode, Step
+from headrace.graph import Graph, Node, Plan
+from headrace.graph.compile import Programs, Shelf, Ticket, bases, share_of
 from headrace.runtimes.pace import Pace
-from headrace.types import Array
+from headrace.runtimes.part import table_of
+from headrace.types import Array, struct
 
 EPISODES = 512
 """Finished episodes a sampler may be ahead of whoever reads them; older ones are forgotten."""
@@ -27,41 +29,48 @@ EPISODES = 512
 QUEUED = 2
 """Trajectories of one sampler between it and the learner, at least."""
 
+SENT = 4
+"""Gradients of one loop between it and whoever applies them, at most."""
+
 FRAME = (480, 640, 3)
 """Room for a picture; larger ones are made to fit."""
 
-Role = Literal["sampler", "learner", "evaluator", "viewer"]
+Role = Literal["environment", "sampler", "loop", "learner", "applier", "evaluator", "viewer"]
 
 
 class Shared:
     """Made alike in every process, so that all see the same arrays."""
 
-    def __init__(self, layout: Layout, plan: Plan, cells: dict[str, Cell], episodes: int):
-        """`episodes` is how many one evaluation plays."""
+    def __init__(self, layout: Layout, plan: Plan, part: Graph, cells: dict[str, Cell], episodes: int):
+        """`part` is the graph of one replica of the loop; `episodes` is how many one evaluation plays."""
         graph = plan.graph
         self.plan = plan
         self.shelf = Shelf(cells)
-        self.replicas = plan.collector.replicas
+        self.replicas = plan.parts if plan.loops else 1 if plan.remote else plan.collector.replicas
+        """Processes that act: samplers, or whole loops."""
         self.learners = plan.learners
         self._pace = Pace.of(plan)
         self._flags = layout.counters(4)
-        members = self.replicas + len(self.learners) + 2
+        workers = plan.collector.replicas if plan.remote else 0
+        members = self.replicas + len(self.learners) + 2 + workers
         self.beats = layout.counters(members)
         """When each member last showed a sign of life, in nanoseconds; 0 before the first."""
         self.waited = layout.counters(members)
         """Nanoseconds each member has spent waiting for others."""
-        self.paused = layout.counters(self.replicas + len(self.learners))
-        """The last request to pause that each sampler and learner has followed."""
-        self.learned = layout.counters(len(self.learners))
-        """Learning passes run by each learner."""
+        apart = 0 if plan.loops else len(self.learners)  # processes that only learn
+        self.paused = layout.counters(self.replicas + (1 if plan.gradients == "central" else apart))
+        """The last request to pause that each process that acts or learns has followed."""
+        self.learned = layout.counters(apart or self.replicas)
+        """Learning passes run by each learner, or loop."""
         self.updates = layout.counters(len(self.learners))
         """Optimiser steps, as each learner last counted them."""
-        self.steps = layout.counters(self.replicas)
+        reporting = max(self.replicas, workers)
+        self.steps = layout.counters(reporting)
         """Calls to step of each sampler's environments, in its life."""
         self.lags = layout.array((self.replicas, 8), np.int64)
         """Of each sampler: versions behind, summed over its passes; its passes; the most since that was last asked."""
-        self.finished = layout.counters(self.replicas)
-        self.episodes = layout.array((self.replicas, EPISODES, 2), np.float64)
+        self.finished = layout.counters(reporting)
+        self.episodes = layout.array((reporting, EPISODES, 2), np.float64)
         self.names = [name for node in graph.where(role="learning") for name in node.output]
         self.metrics = layout.array(max(1, len(self.names)), np.float64)
         structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in self.shelf.flat(cells)]
@@ -79,15 +88,36 @@ class Shared:
         """The newest evaluation: returns and lengths, version and environment steps, the actor that played."""
         self.frame = Latest(layout, [jax.ShapeDtypeStruct(FRAME, np.uint8), jax.ShapeDtypeStruct((5,), np.float64)])
         """The newest picture: pixels; height, width, episode, step, return so far."""
-        share = share_of(graph, self.replicas)
+        self.lockstep = _lockstep(layout, plan) if plan.remote else None
+        """Between whoever acts and the environments, where they are apart."""
         self.table: Table | None = None
-        self.queues: list[Queue] = []
-        if graph.on_policy:
+        """The store between samplers and learners."""
+        self.tables: list[Table] = []
+        """All stores: that one, or one for each loop."""
+        self.queues: list[list[Queue]] = []
+        """For each learner, from each sampler."""
+        self.looped = layout.counters(self.replicas)
+        """Passes that each loop has collected."""
+        self.digests = layout.array((self.replicas,), np.uint64)
+        """What each loop's cells add up to: the same for all, where they learn as one."""
+        self.sent: list[Queue] = []
+        """From each loop that sends its gradients, to the one that applies them."""
+        self.applied = layout.counters(1)
+        """Passes of all loops whose gradients were applied."""
+        if plan.gradients == "central":
+            self.sent = [Queue(layout, message(part, self.shelf, structs), SENT) for _ in range(self.replicas)]
+        share = share_of(graph, self.replicas)
+        if plan.loops:
+            tables = [table_of(plan, part, layout.array) for _ in range(self.replicas)]
+            self.tables = [table for table in tables if table is not None]
+        elif graph.on_policy:
             # Room for all that may be ahead: a sampler that waits for room could not stand still for a snapshot.
             slots = max(QUEUED, self._pace.staleness + 1)
-            self.queues = [Queue(layout, jax.tree.leaves(share), slots) for _ in range(self.replicas)]
+            leaves = jax.tree.leaves(share)
+            self.queues = [[Queue(layout, leaves, slots) for _ in range(self.replicas)] for _ in self.learners]
         else:
             self.table = Table(share, self.replicas, graph.sink.option("capacity"), allocate=layout.array)
+            self.tables = [self.table]
 
     def _written(self, nodes: Sequence[str]) -> list[int]:
         cells = {bound.cell for node in nodes for bound in self.plan.graph.by_id[node].writes}
@@ -95,17 +125,16 @@ class Shared:
 
     def _read_elsewhere(self, nodes: Sequence[str]) -> list[int]:
         graph = self.plan.graph
-        others = [node for node in (*graph.nodes, graph.play) if node.id not in nodes]
+        others = [node for node in (*graph.nodes, *graph.play.nodes) if node.id not in nodes]
         read = {bound.cell for node in others for bound in node.reads}
         written = {bound.cell for node in nodes for bound in graph.by_id[node].writes}
         return [i for name in sorted(read & written) for i in self.shelf.modules[name]]
 
     def member(self, role: Role, replica: int) -> int:
         """The place of a process in the lists."""
-        learners = self.replicas + len(self.learners)
-        return {"sampler": replica, "learner": self.replicas + replica, "evaluator": learners, "viewer": learners + 1}[
-            role
-        ]
+        watching = self.replicas + len(self.learners)
+        first = {"learner": self.replicas, "applier": self.replicas, "evaluator": watching, "viewer": watching + 1}
+        return (first | {"sampler": 0, "loop": 0, "environment": watching + 2})[role] + replica
 
     @property
     def stopping(self) -> bool:
@@ -140,10 +169,12 @@ class Shared:
     @property
     def passes(self) -> NDArray[np.int64]:
         """Collecting passes that each sampler has handed over: what its store has committed."""
+        if self.plan.loops:
+            return self.looped
         if self.table is not None:
             handed: NDArray[np.int64] = self.table.written
             return handed
-        return np.array([queue.produced for queue in self.queues])
+        return np.array([min(queue.produced for queue in queues) for queues in zip(*self.queues, strict=True)])
 
     def beat(self, who: int) -> None:
         """Show a sign of life."""
@@ -156,6 +187,14 @@ class Shared:
         lags[1] += 1
         if versions > lags[2]:
             lags[2] = versions
+
+    def note(self, metrics: dict[str, Any]) -> None:
+        """Say what learning measured: means over the fused passes, of those that ran."""
+        for name, value in metrics.items():
+            numbers = np.asarray(value, np.float64).ravel()
+            numbers = numbers[np.isfinite(numbers)]
+            if numbers.size:
+                self.metrics[self.names.index(name)] = numbers.mean()
 
     def report(self, replica: int, episodes: list[Episode]) -> None:
         """Hand over the episodes that a sampler finished."""
@@ -178,6 +217,25 @@ class Shared:
                 for place, array in zip(places, held[1], strict=True):
                     whole[place] = array
         return whole
+
+
+def message(part: Graph, shelf: Shelf, structs: Sequence[Any]) -> list[Any]:
+    """The shapes of what a loop sends in a pass: whether there is a gradient, whether it is the last, the changes."""
+    nodes = part.where(domain="learn", kind="stage")
+    values = {part.source.id: jax.tree.leaves(part.source.output)}
+    ticket = Ticket(bases(part, 0, 0), np.uint32(0))
+    changes, _ = jax.eval_shape(Programs(part, shelf).gradient(nodes), list(structs), values, ticket)
+    return [jax.ShapeDtypeStruct((3,), np.int64), *changes]
+
+
+def _lockstep(layout: Layout, plan: Plan) -> Lockstep:
+    """A place for every set of environments of every worker."""
+    spec, workers = plan.graph.spec, plan.collector.replicas * plan.collector.groups
+    number = spec.num_envs // workers
+    obs, flag = struct(spec.observation, number), jax.ShapeDtypeStruct((number,), np.bool_)
+    step = Step(obs, jax.ShapeDtypeStruct((number,), np.float32), flag, flag, obs)
+    request = {"action": struct(spec.action, number), "seed": jax.ShapeDtypeStruct((1,), np.int64)}
+    return Lockstep(layout, request, {"step": step, "ended": jax.ShapeDtypeStruct((1,), np.bool_)}, workers)
 
 
 class Mirror:

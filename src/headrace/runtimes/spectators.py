@@ -22,7 +22,7 @@ SHARE, CROWDED_SHARE = 0.1, 0.03
 def evaluate(worker: Worker) -> None:
     """Play the newest weights without exploring, again and again, and report the returns with their version."""
     shared, options = worker.shared, worker.options
-    mirror = Mirror(shared, list(worker.start), [worker.graph.play])
+    mirror = Mirror(shared, list(worker.start), worker.graph.play.nodes)
     played = [i for bound in worker.graph.play.reads for i in shared.shelf.modules[bound.cell]]
     evaluator: Evaluator | None = None
     last = 0
@@ -50,7 +50,7 @@ def evaluate(worker: Worker) -> None:
 def view(worker: Worker) -> None:
     """Draw the newest actor at play: into the ring that a page reads, a window, and now and then a video."""
     shared, options = worker.shared, worker.options
-    mirror = Mirror(shared, list(worker.start), [worker.graph.play])
+    mirror = Mirror(shared, list(worker.start), worker.graph.play.nodes)
     if not worker.wait(lambda: shared.learned.min() > 0):
         return
     mirror.refresh()

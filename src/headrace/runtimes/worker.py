@@ -21,7 +21,7 @@ from headrace.core.algorithm import Algorithm
 from headrace.envs import make
 from headrace.errors import EnvError, HeadraceError
 from headrace.graph import Plan, trace
-from headrace.graph.compile import Programs, cell_shapes
+from headrace.graph.compile import Programs, cell_shapes, part_of
 from headrace.graph.plan import Cut, Fragment
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.base import Options
@@ -48,6 +48,8 @@ class Task:
     memory: dict[str, Any]
     options: dict[str, Any]
     parent: int
+    group: tuple[str, int] | None = None
+    """Where replicas that learn as one meet: the address, and how many they are."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -82,6 +84,8 @@ class Worker:
     def __init__(self, task: Task):
         keep_compiled()
         self.task = task
+        if task.group is not None:
+            jax.distributed.initialize(task.group[0], task.group[1], task.replica)
         self.options = Options(**task.options)
         kind: type[Algorithm[Any]] = load_object(task.algorithm)
         self.algorithm = kind(from_json(kind.config_type, task.settings))
@@ -89,18 +93,23 @@ class Worker:
         self.graph = graph = trace(self.algorithm, probe.spec.with_envs(self.algorithm.config.num_envs))
         self.plan = Plan(graph, task.policy, *_placed(task))
         cells = cell_shapes(self.algorithm, graph)
-        self.shared = Shared(Memory.attach(task.memory).layout(), self.plan, cells, self.options.eval_episodes)
+        self.part = part_of(self.plan, self.algorithm)
+        block = Memory.attach(task.memory).layout()
+        self.shared = Shared(block, self.plan, self.part, cells, self.options.eval_episodes)
         self.programs = Programs(graph, self.shared.shelf)
         self.start: list[Any] = [jnp.array(leaf) for leaf in self.shared.begin]
         self.who = self.shared.member(task.role, task.replica)
 
     def run(self) -> None:
         # Imported here: a sampler need not know how to draw.
-        from headrace.runtimes import learner, sampler, spectators
+        from headrace.runtimes import central, learner, loop, remote, sampler, spectators
 
         roles: dict[Role, Callable[[Worker], None]] = {
+            "environment": remote.step,
             "sampler": sampler.sample,
+            "loop": central.work if self.plan.gradients == "central" else loop.run,
             "learner": learner.learn,
+            "applier": central.apply,
             "evaluator": spectators.evaluate,
             "viewer": spectators.view,
         }
@@ -108,11 +117,12 @@ class Worker:
             roles[self.task.role](self)
 
     def _device(self) -> Any:
-        learns = self.task.role == "learner"
-        mine = self.shared.learners[self.task.replica] if learns else self.plan.collector
+        role = self.task.role
+        learns = {"learner": self.task.replica, "loop": 0, "applier": 0}
+        mine = self.shared.learners[learns[role]] if role in learns else self.plan.filler
         platform, _, number = mine.device.partition(":")
-        found = {device.id: device for device in jax.devices(platform)}
-        return found.get(int(number), jax.devices(platform)[0])
+        near = jax.local_devices(backend=platform)
+        return next((device for device in near if device.id == int(number)), near[0])
 
     def alive(self) -> bool:
         """Whether there is still somebody to work for; asking is a sign of life."""

@@ -13,7 +13,6 @@ from headrace.core.cells import Cell
 from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
 from headrace.graph import Graph
 from headrace.graph.compile import Programs, Shelf, Ticket, bases
-from headrace.graph.ir import Ref
 from headrace.types import Tree
 
 EVALUATION_SEED = 0x5EED
@@ -52,16 +51,14 @@ class Player:
     def __init__(self, graph: Graph, cells: Mapping[str, Cell]):
         self.shelf = Shelf(cells)
         self.programs = Programs(graph, self.shelf)
-        self.node = graph.play
-        leaves, tree = jax.tree.flatten(self.node.output)
-        wanted = jax.tree.unflatten(tree, [Ref(self.node.id, i) for i in range(len(leaves))])
-        self.compiled = jax.jit(self.programs.reader([self.node], wanted))
+        self.play = graph.play
+        self.compiled = jax.jit(self.programs.reader(self.play.nodes, self.play.action))
         self.bases = bases(graph, 0, replica=0)
         self.load(cells)
 
     def load(self, cells: Mapping[str, Cell]) -> None:
         """Play as these cells do from here on."""
-        self.modules = self.programs.modules([self.node], self.shelf.flat(cells))
+        self.modules = self.programs.modules(self.play.nodes, self.shelf.flat(cells))
 
     def __call__(self, obs: Tree, number: int = 0) -> Tree:
         chosen = self.compiled(

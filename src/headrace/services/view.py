@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from headrace.core.cells import Cell
 from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
 from headrace.envs.gymnasium_env import GymnasiumEnv
+from headrace.envs.pettingzoo_env import PettingZooEnv
 from headrace.errors import EnvError
 from headrace.graph import Graph
 from headrace.services.evaluate import Player
@@ -105,7 +106,7 @@ def fit(image: Image, height: int, width: int) -> Image:
 
 
 def _fps(env: HostEnv) -> float:
-    """The speed at which an environment wants to be seen, as Gymnasium's declare it."""
-    metadata = env._envs[0].metadata if isinstance(env, GymnasiumEnv) else None
+    """The speed at which an environment wants to be seen, as those of Gymnasium and PettingZoo declare it."""
+    metadata = env._envs[0].metadata if isinstance(env, GymnasiumEnv | PettingZooEnv) else None
     declared = (metadata or {}).get("render_fps")
     return float(declared) if isinstance(declared, int | float) and declared > 0 else FPS

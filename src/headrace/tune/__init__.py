@@ -30,7 +30,7 @@ from headrace.tune.model import Terms, load
 from headrace.tune.search import Freedom, choose
 from headrace.types import EnvSpec
 
-__all__ = ["Choice", "cached", "remember", "tune"]
+__all__ = ["Choice", "cached", "node_costs", "remember", "tune"]
 
 MARGIN = 0.7
 """Seconds of the time given that are kept for ending the probes and choosing."""
@@ -90,6 +90,39 @@ def tune(
     say(tell.sentence(chosen, terms, found, fused=not plan.graph.on_policy))
     remember(chosen, algorithm, env, policy, machine, replicas, staleness)
     return chosen
+
+
+def node_costs(
+    algorithm: Algorithm[Any], env: Any, say: Callable[[str], Any] = print, seconds: float = 20.0
+) -> dict[str, float]:
+    """Seconds of a core for one environment step: to `step`, to `act` and to `learn`; of the whole loop `alone`.
+
+    What could not be measured is left out.
+    """
+    began, machine, found = time.monotonic(), Machine.detect(), dict[str, float]()
+    spec = _spec(env, algorithm.config.num_envs)
+    if spec.pure:
+        return found  # one program, whose nodes cannot be told apart
+    for i, policy in enumerate(("desktop", "single")):
+        plan = fuse(POLICIES[policy](trace(algorithm, spec), machine, None))
+        terms, usual = _terms(plan, machine), _usual(algorithm, plan)
+        freedom = Freedom(envs=False, replicas=not terms.alone)
+        say(f"{algorithm.name} on {env_id(env)}, {policy} policy: measuring for up to {seconds / 2:g} s.")
+        groups = waves(jobs(algorithm, env, plan, terms, usual, freedom))
+        costs, _ = measured(groups, began + (i + 1) * seconds / 2 - MARGIN)
+        if not costs.collect or not costs.learn:
+            continue
+        name, threads, repeat, size = min(costs.learn, key=lambda key: (key[1], abs(key[2] - usual.repeat)))
+        learn = costs.learn[name, threads, repeat, size] / (repeat * size) * terms.per_insert
+        envs = spec.num_envs
+        collect = costs.collecting(envs) / (envs * terms.steps)
+        if terms.alone:
+            found["alone"] = collect + learn
+            continue
+        # On a line through two numbers of environments: what does not grow with them is acting's.
+        fixed = max(0.0, 2 * costs.collecting(max(1, envs // 2)) - costs.collecting(envs)) / (envs * terms.steps)
+        found |= {"learn": learn, "act": min(fixed, collect / 2), "step": collect - min(fixed, collect / 2)}
+    return found
 
 
 def _spec(env: Any, num_envs: int) -> EnvSpec:

@@ -17,7 +17,7 @@ from headrace.graph import Graph
 from headrace.graph.compile import Programs
 from headrace.machine import free_memory
 from headrace.runtimes.collect import Collector
-from headrace.runtimes.inline import hosted
+from headrace.runtimes.hosted import hosted
 from headrace.tune.probe import LONG, ROUNDS, WINDOW, WINDOWS, Task, Tell, device, prepare
 from headrace.tune.timing import Moment
 

@@ -1,0 +1,80 @@
+"""Learning as one: what replicas of a whole loop agree on.
+
+Where a loop is replicated, every replica sees its own data. Gradients are averaged inside `minimise`; statistics of the
+data that a cell keeps, or that a loss is scaled by, are pooled here. So all replicas write the same cells, and the
+algorithm does not know that there are several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+
+from headrace.types import Array, Tree
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Those that learn as one."""
+
+    number: int
+    mean: Callable[[Tree], Tree]
+    """The mean of a tree over all of them."""
+
+
+_replicas: ContextVar[Replicas | None] = ContextVar("replicas", default=None)
+_watch: ContextVar[Callable[[Any, Tree], None] | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def reducing(replicas: Replicas) -> Iterator[None]:
+    """Let replicas learn as one in this block."""
+    token = _replicas.set(replicas)
+    try:
+        yield
+    finally:
+        _replicas.reset(token)
+
+
+@contextmanager
+def watching(watch: Callable[[Any, Tree], None]) -> Iterator[None]:
+    """Have `watch(cell, gradient)` called for every gradient computed in this block."""
+    token = _watch.set(watch)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
+def agree(cell: Any, gradient: Tree) -> Tree:
+    """The gradient of a cell by which all replicas step."""
+    watch = _watch.get()
+    if watch is not None:
+        watch(cell, gradient)
+    return averaged(gradient)
+
+
+def averaged(tree: Tree) -> Tree:
+    """The mean over the replicas that learn as one; the tree itself where there is only one."""
+    replicas = _replicas.get()
+    return tree if replicas is None else replicas.mean(tree)
+
+
+def pooled(values: Array) -> tuple[Array, Array, int]:
+    """Mean, variance and number over the first axis, of all replicas' values together."""
+    replicas = _replicas.get()
+    if replicas is None:
+        return values.mean(axis=0), values.var(axis=0), values.shape[0]
+    mean = replicas.mean(values.mean(axis=0))
+    return mean, replicas.mean(jnp.mean((values - mean) ** 2, axis=0)), values.shape[0] * replicas.number
+
+
+def standardised(values: Array) -> Array:
+    """Values shifted and scaled to mean 0 and deviation 1, over all replicas."""
+    mean, var, _ = pooled(values.reshape(-1))
+    return (values - mean) / (jnp.sqrt(var) + 1e-8)

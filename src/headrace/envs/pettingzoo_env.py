@@ -1,0 +1,286 @@
+"""PettingZoo's parallel environments: teams of agents that act at once."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from headrace.envs.base import Episode, HostEnv, Step, optional, seeds
+from headrace.envs.gymnasium_env import quiet
+from headrace.envs.spaces import Actions, MisfitError, Observations, Rows, not_finite, observations
+from headrace.errors import EnvError, nearest
+from headrace.types import Array, Box, Discrete, EnvSpec, MultiDiscrete, Space, Tree
+
+
+class PettingZooEnv(HostEnv):
+    """Parallel environments of one kind, side by side; with `render`, the first of them can be drawn.
+
+    A team is one actor to the loop: it shows a row for each agent, takes their actions side by side, and is paid the
+    mean of what its agents are paid. An episode ends for all agents at once.
+    """
+
+    def __init__(self, name: str, envs: Sequence[Any], *, render: bool = False):
+        self._envs = list(envs)
+        self._render = render
+        self._agents = _agents(self._envs[0], name)
+        team, num_envs = len(self._agents), len(self._envs)
+        with quiet():
+            seen, acted = _spaces(self._envs[0], self._agents, name)
+            # A row for each agent of each environment, as if every agent were an environment of its own.
+            self._rows = num_envs * team
+            self._actions = Actions(acted, name, self._rows)
+            self._layout = _layout(seen, self._actions.space, name)
+        self._shape = acted.shape
+        seen_space = _plain(self._layout)
+        self.spec = EnvSpec(
+            name,
+            Box((team, math.prod(seen_space.shape)), seen_space.dtype),
+            _side_by_side(self._actions.space, team),
+            num_envs,
+            agents=team,
+        )
+        self._buffers = [_Buffers(self._layout, num_envs, team) for _ in range(2)]
+        self._none = np.zeros(num_envs, bool)
+        self._turn = 0
+        self._count = 0
+        self._began = [0] * num_envs
+        self._returns = [0.0] * num_envs
+        self._finished: list[Episode] = []
+
+    def reset(self, seed: int) -> Tree:
+        buffers = self._next_buffers()
+        self._count = 0
+        self._began = [0] * self.spec.num_envs
+        self._returns = [0.0] * self.spec.num_envs
+        with quiet():
+            for index, start in enumerate(seeds(seed, self.spec.num_envs)):
+                self._reset_one(index, buffers.first, start)
+        self._check(buffers.first, "a first observation")
+        return buffers.obs
+
+    def step(self, action: Array) -> Step:
+        if len(action) != self.spec.num_envs:
+            raise EnvError(f"'{self.spec.id}' has {self.spec.num_envs} environments but got {len(action)} actions.")
+        rows = self._actions.decode(np.reshape(action, (self._rows, *self._shape)))
+        choices = rows.tolist() if rows.ndim == 1 else list(rows)
+        self._count += 1
+        buffers, team = self._next_buffers(), len(self._agents)
+        seen: list[Any] = []
+        gains: list[float] = []
+        ended: list[int] = []
+        for index, env in enumerate(self._envs):
+            chosen = dict(zip(self._agents, choices[index * team : (index + 1) * team], strict=True))
+            try:
+                obs, paid, terminated, truncated, _ = env.step(chosen)
+                seen.extend(obs[agent] for agent in self._agents)
+                gain = sum(float(paid[agent]) for agent in self._agents) / team
+                over = [agent for agent in self._agents if terminated[agent] or truncated[agent]]
+                if over:
+                    self._end(index, over, all(terminated[agent] for agent in over), buffers, first=not ended)
+                    ended.append(index)
+            except EnvError:
+                raise
+            except Exception as error:
+                raise self._blame(index, error) from error
+            gains.append(gain)
+            self._returns[index] += gain
+        self._take_in(buffers.last, seen)
+        buffers.reward[:] = gains
+        if not math.isfinite(sum(gains)):
+            raise self._not_finite(not_finite(buffers.reward, len(gains)), "a reward", rows)
+        self._check(buffers.last, "an observation", rows)
+        if not ended:
+            return Step(buffers.next_obs, buffers.reward, self._none, self._none, buffers.next_obs)
+        buffers.first.copy(buffers.last)
+        for index in ended:
+            self._finished.append(Episode(self._returns[index], self._count - self._began[index]))
+            self._began[index] = self._count
+            self._returns[index] = 0.0
+            self._reset_one(index, buffers.first, None)
+        self._check(buffers.first, "a first observation")
+        return Step(buffers.obs, buffers.reward, buffers.terminated, buffers.truncated, buffers.next_obs)
+
+    def drain(self) -> list[Episode]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def render(self) -> np.ndarray[Any, Any] | None:
+        if not self._render:
+            return None
+        try:
+            with quiet():
+                frame = self._envs[0].render()
+        except Exception as error:
+            raise EnvError(f"'{self.spec.id}' cannot be drawn here ({_sentence(error)}).") from error
+        return None if frame is None else np.asarray(frame)
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _end(self, index: int, over: list[Any], terminated: bool, buffers: _Buffers, first: bool) -> None:
+        if len(over) < len(self._agents):
+            raise EnvError(
+                f"'{self.spec.id}' (environment {index}) ended at step {self._count} for {', '.join(map(str, over))} "
+                f"and not for the others; headrace plays teams that stay together: wrap it so that all end at once."
+            )
+        if first:
+            buffers.terminated.fill(False)
+            buffers.truncated.fill(False)
+        (buffers.terminated if terminated else buffers.truncated)[index] = True
+
+    def _reset_one(self, index: int, rows: Rows, seed: int | None) -> None:
+        try:
+            seen, _ = self._envs[index].reset(seed=seed)
+            for place, agent in enumerate(self._agents):
+                rows.write(index * len(self._agents) + place, seen[agent], None)
+        except Exception as error:
+            raise self._blame(index, error) from error
+
+    def _take_in(self, rows: Rows, seen: list[Any]) -> None:
+        try:
+            rows.gather(seen, ())
+        except (MisfitError, TypeError, ValueError):
+            for row, obs in enumerate(seen):
+                try:
+                    rows.write(row, obs, None)
+                except Exception as error:
+                    raise self._blame(row // len(self._agents), error) from error
+            raise
+
+    def _next_buffers(self) -> _Buffers:
+        self._turn ^= 1
+        return self._buffers[self._turn]
+
+    def _blame(self, index: int, error: Exception) -> EnvError:
+        what = f"raised {_sentence(error)}"
+        if isinstance(error, MisfitError):
+            what = str(error)
+        elif isinstance(error, KeyError) and error.args and error.args[0] in self._agents:
+            what = f"returned nothing for agent '{error.args[0]}'"
+        return EnvError(f"'{self.spec.id}' (environment {index}) {what} at step {self._count}.")
+
+    def _check(self, rows: Rows, what: str, actions: Array | None = None) -> None:
+        with np.errstate(invalid="ignore"):
+            fine = rows.finite()
+        if not fine:
+            row = not_finite(rows.tree, self._rows)
+            raise self._not_finite(None if row is None else row // len(self._agents), what, actions)
+
+    def _not_finite(self, index: int | None, what: str, actions: Array | None = None) -> EnvError:
+        team = len(self._agents)
+        mine = None if actions is None or index is None else actions[index * team : (index + 1) * team]
+        diverged = mine is not None and not np.all(np.isfinite(mine))
+        why = ", after an action that was not finite either: training has diverged" if diverged else ""
+        return EnvError(
+            f"'{self.spec.id}' (environment {index}) returned {what} that is not finite at step {self._count}{why}."
+        )
+
+
+class _Buffers:
+    """The arrays of one step."""
+
+    def __init__(self, layout: Observations, num_envs: int, team: int):
+        self.first = Rows(layout, num_envs * team)
+        self.last = Rows(layout, num_envs * team)
+        self.obs = self.first.tree.reshape(num_envs, team, -1)
+        self.next_obs = self.last.tree.reshape(num_envs, team, -1)
+        self.reward = np.zeros(num_envs, np.float32)
+        self.terminated = np.zeros(num_envs, bool)
+        self.truncated = np.zeros(num_envs, bool)
+
+
+def make_pettingzoo(name: str, num_envs: int, *, render: bool = False) -> PettingZooEnv:
+    """The environments of `pettingzoo:MODULE`, where the module has a function `parallel_env`."""
+    optional("pettingzoo", "marl", name)
+    module = _module(name, name.removeprefix("pettingzoo:"))
+    make = getattr(module, "parallel_env", None)
+    if make is None:
+        raise EnvError(f"'{name}' has no function parallel_env in its module {module.__name__}; name one that has.")
+    try:
+        with quiet():
+            envs = [make(render_mode="rgb_array") if render and i == 0 else make() for i in range(num_envs)]
+    except Exception as error:
+        raise EnvError(f"'{name}' cannot be made: {_sentence(error)}.") from error
+    return PettingZooEnv(name, envs, render=render)
+
+
+def is_parallel(env: Any) -> bool:
+    """Whether something is an environment of PettingZoo's, without loading PettingZoo to find out."""
+    pettingzoo: Any = sys.modules.get("pettingzoo")
+    return pettingzoo is not None and isinstance(env, pettingzoo.ParallelEnv)
+
+
+def _module(name: str, path: str) -> Any:
+    if not path:
+        raise EnvError(f"'{name}' names no module; it looks like 'pettingzoo:mpe2.simple_spread_v3'.")
+    try:
+        with quiet():
+            return importlib.import_module(path)
+    except ImportError as error:
+        parent, _, last = path.rpartition(".")
+        package = sys.modules.get(parent)
+        if package is None or error.name != path:
+            return optional(path, "marl", name)
+    known = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    raise EnvError(f"'{name}' is not a module of {parent}{nearest(last, known) or '.'}")
+
+
+def _agents(env: Any, name: str) -> list[Any]:
+    agents = list(getattr(env, "possible_agents", None) or ())
+    if not agents:
+        raise EnvError(f"'{name}' does not say who its possible_agents are; headrace must know before it starts.")
+    return agents
+
+
+def _spaces(env: Any, agents: list[Any], name: str) -> tuple[Any, Any]:
+    """What every agent sees and does."""
+    first = (env.observation_space(agents[0]), env.action_space(agents[0]))
+    for agent in agents[1:]:
+        for what, mine, theirs in zip(
+            ("observations", "actions"), first, (env.observation_space(agent), env.action_space(agent)), strict=True
+        ):
+            if mine != theirs:
+                raise EnvError(
+                    f"'{name}' has {what} of {mine} for agent '{agents[0]}' but of {theirs} for '{agent}'; headrace "
+                    f"plays teams of equals: pad them, as supersuit does."
+                )
+    return first
+
+
+def _layout(space: Any, action: Space, name: str) -> Observations:
+    """How to take in what one agent sees."""
+    if not isinstance(space, gym.spaces.Box):
+        raise EnvError(f"'{name}' shows each agent {space}; in a team headrace observes Box alone: flatten it.")
+    return observations(space, action, name)
+
+
+def _plain(layout: Observations) -> Box:
+    space = layout.space
+    assert isinstance(space, Box)
+    return space
+
+
+def _side_by_side(action: Space, team: int) -> Space:
+    """The actions of all agents as one."""
+    match action:
+        case Discrete(n):
+            return MultiDiscrete((n,) * team)
+        case MultiDiscrete(counts):
+            return MultiDiscrete(counts * team)
+        case Box(shape, dtype, bounded, low, high):
+            return Box((team * math.prod(shape),), dtype, bounded, low * team, high * team)
+        case _:
+            raise TypeError(f"no actions side by side in {action}")
+
+
+def _sentence(error: Exception) -> str:
+    text = " ".join(str(error).split()).rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,149 @@
+"""Gradients sent to one process that applies them: loops that work at their own pace, and the one that applies.
+
+Pass k of loop i is number k * loops + i. It may begin once all but `staleness` of those before it were applied, and
+they are applied in their order: so no gradient is older than that many, and with staleness 0 it is the inline order.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from headrace.channels.rate import Rate
+from headrace.graph.compile import Ticket
+from headrace.runtimes.base import optimiser_steps
+from headrace.runtimes.inline import one_gradient
+from headrace.runtimes.learner import KEEP, REPORT
+from headrace.runtimes.loop import Loop
+from headrace.runtimes.worker import PATIENCE, Worker
+
+
+def work(worker: Worker) -> None:
+    """Compute gradients until told to stop."""
+    loop = Working(worker)
+    try:
+        while not worker.over():
+            if loop.may_go_on():
+                loop.turn()
+    finally:
+        loop.part.close()
+
+
+class Working(Loop):
+    """One of the loops: collects, learns aside, and sends what it would change."""
+
+    def prepare(self) -> None:
+        nodes = self.graph.where(domain="learn", kind="stage")
+        self.rate = None if self.graph.on_policy else Rate.of(self.graph.source)
+        self.staleness = next(cut.staleness for cut in self.worker.plan.cuts if cut.channel == "central")
+        self.program = jax.jit(one_gradient(self.programs.gradient(nodes), self.graph))
+        self.version = 0
+
+    def keep(self) -> None:
+        """Whoever applies keeps the state."""
+        self.kept = time.monotonic()
+
+    def may_go_on(self) -> bool:
+        return (
+            super().may_go_on()
+            and self.worker.wait(lambda: self._may_begin() or self.worker.asked_to_pause)
+            and (self._may_begin())
+        )
+
+    def _may_begin(self) -> bool:
+        number = int(self.shared.looped[self.replica]) * self.shared.replicas + self.replica
+        return bool(self.shared.applied[0] >= number - self.staleness)
+
+    def refresh(self) -> None:
+        """Take over the newest cells."""
+        newest = self.shared.state[0].read(newer_than=self.version)
+        if newest is not None:
+            self.version, arrays = newest
+            for place, array in zip(self.shared.owned[0], arrays, strict=True):
+                self.flat[place] = jnp.array(array)
+
+    def turn(self) -> None:
+        """One collecting pass, and the gradients that are due after it."""
+        shared, replica = self.shared, self.replica
+        number = int(shared.looped[replica])
+        self.refresh()
+        if not shared.steps[replica]:
+            self.worker.be_long()
+        self.part.collect(self.flat, number)
+        shared.report(replica, self.part.drain())
+        learned = int(shared.learned[replica])
+        due = 1
+        if self.rate is not None:
+            due = self.rate.due((number + 1) * shared.pace.collected // shared.replicas, learned)
+        for i in range(due):
+            self.worker.be_long()
+            ticket = Ticket(self.part.bases, np.uint32(learned + i))
+            changes, metrics = self.program(self.flat, self.part.data(learned + i, 1), ticket)
+            self._send([np.asarray(leaf) for leaf in changes], last=i == due - 1)
+            self.shared.beat(self.worker.who)
+            self.report(metrics)
+            if self.staleness == 0 and i < due - 1:
+                if not self.worker.wait(lambda: not len(shared.sent[replica])):
+                    return
+                self.refresh()
+        if not due:
+            self._send(None, last=True)
+        shared.learned[replica] = learned + due
+        shared.looped[replica] = number + 1
+
+    def _send(self, changes: list[Any] | None, last: bool) -> None:
+        queue = self.shared.sent[self.replica]
+        flags, *held = queue.reserve(PATIENCE, self.worker.alive)
+        flags[:] = changes is not None, last, self.version
+        for place, array in zip(held, changes or (), strict=bool(changes)):
+            place[...] = array
+        queue.commit(self.version)
+
+    def report(self, metrics: dict[str, Any]) -> None:
+        if self.replica == 0 and time.monotonic() - self.reported > REPORT:
+            self.reported = time.monotonic()
+            self.shared.note(metrics)
+
+
+def apply(worker: Worker) -> None:
+    """Apply gradients in the order of their passes, until told to stop."""
+    shared, graph = worker.shared, worker.part
+    program = jax.jit(worker.programs.apply(graph.where(domain="learn", kind="stage")), donate_argnums=0)
+    flat = [jnp.array(leaf) for leaf in shared.load(worker.start)]
+    _publish(worker, flat)
+    kept = time.monotonic()
+
+    def waiting() -> bool:
+        return len(shared.sent[int(shared.applied[0]) % shared.replicas]) > 0
+
+    def quiet() -> bool:
+        """Whether a pause has come to everybody else, and nothing is on its way."""
+        return worker.asked_to_pause and bool((shared.paused[:-1] == shared.pauses).all()) and not waiting()
+
+    while worker.wait(lambda: waiting() or quiet()):
+        if quiet():
+            worker.stand()
+            continue
+        replica = int(shared.applied[0]) % shared.replicas
+        flags, *changes = shared.sent[replica].peek(PATIENCE, worker.alive).arrays
+        there, last, version = (int(flag) for flag in flags)
+        if there:
+            shared.lag(replica, shared.state[0].version - version)
+            flat = program(flat, changes)
+            _publish(worker, flat)
+        if time.monotonic() - kept > KEEP or worker.asked_to_pause:
+            kept = time.monotonic()
+            shared.updates[0] = optimiser_steps(shared.shelf.cells(flat))
+        # Counted before it is given back: a successor that finds it counted does not apply it twice.
+        shared.applied[0] += last
+        shared.sent[replica].release()
+
+
+def _publish(worker: Worker, flat: list[Any]) -> None:
+    shared = worker.shared
+    shared.state[0].publish([np.asarray(flat[i]) for i in shared.owned[0]])
+    shared.weights[0].publish([np.asarray(flat[i]) for i in shared.published[0]])

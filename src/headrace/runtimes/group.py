@@ -1,0 +1,58 @@
+"""Replicas that learn as one: their arrays, over the devices of one process or of several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from headrace.errors import FragmentError
+from headrace.graph.compile import AXIS
+from headrace.types import Array
+
+APART = (
+    "the replicas have come apart: a stage writes a cell from what one replica alone has seen; "
+    "average that with headrace.core.averaged."
+)
+
+
+class Group:
+    """A device for each replica, this process's own among them."""
+
+    def __init__(self, mesh: Any):
+        self.mesh = mesh
+        self.alike, self.apart = NamedSharding(mesh, P()), NamedSharding(mesh, P(AXIS))
+
+    def own(self, leaf: Any) -> Array:
+        """An array over all replicas, of which this process has those in front."""
+        return jax.make_array_from_process_local_data(self.apart, np.asarray(leaf))
+
+    def same(self, leaf: Any) -> Array:
+        """An array that all replicas have."""
+        local = jnp.asarray(leaf)
+        near = [device for device in self.mesh.devices.flat if device.process_index == jax.process_index()]
+        return jax.make_array_from_single_device_arrays(
+            local.shape, self.alike, [jax.device_put(local, device) for device in near]
+        )
+
+    def local(self, array: Array) -> Array:
+        """This process's copy of an array that all replicas have."""
+        return array.addressable_data(0)
+
+
+def mesh_of(number: int) -> Any:
+    """A device of this process for each replica; None where there are not as many, or there is one replica only."""
+    devices = jax.devices()
+    return None if number == 1 or len(devices) < number else jax.make_mesh((number,), (AXIS,), devices=devices[:number])
+
+
+def same(arrays: list[Array]) -> None:
+    """Refuse replicas that have come apart."""
+    for array in arrays:
+        copies = [np.asarray(shard.data) for shard in array.addressable_shards]
+        if any(not np.array_equal(copies[0], other, equal_nan=True) for other in copies[1:]):
+            raise FragmentError(APART)

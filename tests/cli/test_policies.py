@@ -1,0 +1,114 @@
+"""Policies of one's own from the command line, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.cli import main
+
+ROOT = Path(__file__).parents[2]
+HEAD = """
+from headrace.graph import Fragment, cut
+
+def halves(graph):
+    return [tuple(node.id for node in graph.where(domain=domain)) for domain in ("collect", "learn")]
+
+def mine(graph, machine, replicas=None):
+    collect, learn = halves(graph)
+"""
+BAD = {
+    "a node left out": (
+        "return cut(graph, 'mine', (Fragment('a', collect[1:]), Fragment('b', learn)), 0)",
+        "leaves out env.observe",
+    ),
+    "a node twice": (
+        "return cut(graph, 'mine', (Fragment('a', collect), Fragment('b', learn + collect[:1])), 0)",
+        "places 'env.observe' 2 times",
+    ),
+    "an edge that cannot be cut": (
+        "return cut(graph, 'mine', (Fragment('a', ('env.step',)), Fragment('b', tuple("
+        "n.id for n in graph.nodes if n.id != 'env.step'))), 0)",
+        "an environment's state cannot be sent",
+    ),
+    "a device that is not there": (
+        "return cut(graph, 'mine', (Fragment('a', collect, device='cuda:7'), Fragment('b', learn)), 0)",
+        "placed on device 'cuda:7', but this machine has cpu:0",
+    ),
+    "more replicas than environments": (
+        "return cut(graph, 'mine', (Fragment('a', collect, replicas=99), Fragment('b', learn)), 0)",
+        "asks for 99 replicas of 4 environment(s)",
+    ),
+    "stale data": (
+        "return cut(graph, 'mine', (Fragment('a', collect), Fragment('b', learn)), 3)",
+        "learns on-policy from at most 0",
+    ),
+    "it raises": ("return 1 / 0", "raised ZeroDivisionError: division by zero"),
+    "no plan": ("return None", "returned a NoneType"),
+}
+TRAIN = [
+    "CartPole-v1",
+    "--steps",
+    "256",
+    "--set",
+    "num_envs=4",
+    "horizon=16",
+    "minibatch_size=32",
+    "hidden=16",
+    "--quiet",
+]
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_policy_is_refused_in_a_sentence(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body, sentence = BAD[what]
+    file = tmp_path / "bad.py"
+    file.write_text(HEAD + f"    {body}\n")
+    out = tmp_path / "run"
+    assert main(["train", "ppo", *TRAIN, "--policy", f"{file}:mine", "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert "Traceback" not in said
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        ("nowhere.py:mine", "nowhere.py"),
+        ("desktopp", "did you mean 'desktop'"),
+        (f"{ROOT}/examples/inference_server.py:nothing", "nothing"),
+    ],
+)
+def test_a_policy_that_is_not_there(policy: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", "ppo", "CartPole-v1", "--policy", policy]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_auto_is_for_training(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", "ppo", "CartPole-v1", "--policy", "auto"]) == 2
+    assert "headrace bench" in capsys.readouterr().err
+
+
+def test_a_policy_of_ones_own_trains(tmp_path: Path) -> None:
+    policy = f"{ROOT}/examples/inference_server.py:inference_server"
+    settings = ["--set", "num_envs=4", "warmup=64", "batch_size=32", "hidden=16", "replay_capacity=2000"]
+    words = ["train", "sac", "Pendulum-v1", "--policy", policy, "--replicas", "2", "--steps", "400", *settings]
+    assert main([*words, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+
+
+def test_policies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policies"]) == 0
+    said = capsys.readouterr().out
+    for name in ("single_learner_fine", "multiple_learners", "device_only", "environments", "central", "auto"):
+        assert name in said
+
+
+def test_passes_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", "sac", "Pendulum-v1", "--passes"]) == 0
+    said = capsys.readouterr().out
+    assert "learn_critic, learn_actor are one jitted call" in said
+    assert "8 learning passes are one scan" in said
+    assert main(["graph", "sac", "gymnax:Pendulum-v1", "--passes"]) == 0
+    assert "one XLA program" in capsys.readouterr().out

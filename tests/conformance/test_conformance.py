@@ -1,0 +1,91 @@
+"""One unchanged algorithm under every policy: it runs, or is refused in a sentence before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matrix
+import numpy as np
+import pytest
+from matrix import CASES, RUNTIMES, inline_elsewhere, learned, placed
+
+from headrace.policies import POLICIES
+
+REFUSED = {
+    ("ppo", "dual_device"): "learns what acts apart from what judges",
+    ("a3c", "dual_device"): "learns what acts apart from what judges",
+    ("impala", "dual_device"): "learns what acts apart from what judges",
+    ("mappo", "dual_device"): "learns what acts apart from what judges",
+    ("dqn", "dual_device"): "learns what acts apart from what judges",
+    ("ppo", "central"): "takes several steps in a pass",
+    ("mappo", "central"): "takes several steps in a pass",
+    ("mappo", "device_only"): "runs on the host",
+}
+"""Everything else runs."""
+
+ONE_CORE_EACH = {"multiple_learners", "central", "dual_device"}
+"""Policies whose processes have a core each, here."""
+
+
+def expected(name: str, policy: str, runtime: str) -> str:
+    if (name, policy) in REFUSED:
+        return REFUSED[name, policy]
+    return "nothing to run in processes" if (policy, runtime) == ("device_only", "processes") else "runs"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", CASES)
+def test_inline(name: str, policy: str) -> None:
+    assert expected(name, policy, "inline") in matrix.runs(name, policy, "inline")
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        ("ppo", "single"),
+        ("ppo", "single_learner_fine"),
+        ("sac", "single_learner_fine"),
+        ("ppo", "multiple_learners"),
+        ("sac", "multiple_learners"),
+        ("a3c", "central"),
+        ("td3", "central"),
+        ("ppo", "environments"),
+        ("mappo", "environments"),
+        ("sac", "dual_device"),
+    ],
+)
+def test_processes_give_the_bits_of_inline_with_nothing_stale(name: str, policy: str, tmp_path: Path) -> None:
+    plan = placed(name, policy, staleness=0)
+    number, theirs = learned(name, plan, policy, "processes")
+    assert number > 0
+    if policy in ONE_CORE_EACH:
+        ours = inline_elsewhere(name, policy, number, tmp_path)
+    else:
+        same, ours = learned(name, plan, policy, "inline", passes=number)
+        assert same == number
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_single_is_single_learner_coarse_with_one_replica() -> None:
+    for name in ("ppo", "sac"):
+        _, one = learned(name, placed(name, "single"), "single", "inline")
+        _, other = learned(name, placed(name, "single_learner_coarse", replicas=1), "single_learner_coarse", "inline")
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["ppo", "a3c", "mappo"])
+def test_replicas_that_learn_as_one_agree_with_one_learner(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, env = CASES[name]
+    whole = {"minibatch_size": settings["num_envs"] * settings["horizon"], "epochs": 1} if name != "a3c" else {}
+    monkeypatch.setitem(CASES, name, (settings | whole, env))
+    _, many = learned(name, placed(name, "multiple_learners", replicas=2), "multiple_learners", "inline")
+    _, one = learned(name, placed(name, "single_learner_coarse", replicas=2), "single_learner_coarse", "inline")
+    for a, b in zip(many, one, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_what_is_refused_leaves_nothing(runtime: str) -> None:
+    assert "use multiple_learners" in matrix.runs("ppo", "central", runtime)
