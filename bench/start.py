@@ -18,7 +18,7 @@ from pathlib import Path
 
 from measure import report
 
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+ROUNDS = int(sys.argv[1]) if sys.argv[1:2] not in ([], ["child"]) else 3
 COMMAND = ["train", "sac", "HalfCheetah-v5", "--no-tune"]
 
 

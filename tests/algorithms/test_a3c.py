@@ -52,7 +52,7 @@ def learned(spec=DISCRETE, **settings):
     return cells, actor, critic, {name: float(value) for name, value in metrics.items()}
 
 
-def expected_advantages(cells, t, gamma=0.99, gae_lambda=0.95):
+def expected_advantages(cells, t, gamma=0.99, gae_lambda=0.98):
     """Step by step, backwards, each environment by itself."""
     values, beyond = (np.asarray(cells["critic"](x))[..., 0] for x in (t.obs, t.next_obs))
     advantages = np.zeros((STEPS, ENVS))

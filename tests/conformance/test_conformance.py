@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import matrix
@@ -9,7 +10,11 @@ import numpy as np
 import pytest
 from matrix import CASES, RUNTIMES, inline_elsewhere, learned, placed
 
+from headrace.errors import PlanError
 from headrace.policies import POLICIES
+
+LONG = os.environ.get("HEADRACE_LONG") == "1"
+"""Run every pair, as docs/conformance.md has it; otherwise each policy and each algorithm at least once."""
 
 REFUSED = {
     ("ppo", "dual_device"): "learns what acts apart from what judges",
@@ -33,27 +38,46 @@ def expected(name: str, policy: str, runtime: str) -> str:
     return "nothing to run in processes" if (policy, runtime) == ("device_only", "processes") else "runs"
 
 
-@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", CASES)
+def test_every_pair_is_planned_or_refused(name: str) -> None:
+    for policy in POLICIES:
+        try:
+            found = f"runs with {len(placed(name, policy).fragments)} fragments"
+        except PlanError as error:
+            found = str(error)
+        assert expected(name, policy, "inline") in found, policy
+
+
+def test_the_matrix_in_the_docs_says_the_same() -> None:
+    lines = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text().splitlines()
+    rows = {row[1].strip(): row[2:-1] for row in (line.split("|") for line in lines) if len(row) > 5}
+    for name in CASES:
+        for policy, cell in zip(POLICIES, rows[name], strict=True):
+            ran = [runtime for runtime in RUNTIMES if expected(name, policy, runtime) == "runs"]
+            assert [mark for mark in "ip" if mark in cell] == [runtime[0] for runtime in ran], (name, policy, cell)
+
+
+INLINE = [("ppo", "device_only"), ("sac", "device_only"), ("impala", "single_learner_coarse"), ("dqn", "central")]
+ALL_INLINE = [(name, policy) for name in CASES for policy in POLICIES]
+
+
+@pytest.mark.parametrize(("name", "policy"), ALL_INLINE if LONG else INLINE)
 def test_inline(name: str, policy: str) -> None:
     assert expected(name, policy, "inline") in matrix.runs(name, policy, "inline")
 
 
-@pytest.mark.parametrize(
-    ("name", "policy"),
-    [
-        ("ppo", "single"),
-        ("ppo", "single_learner_fine"),
-        ("sac", "single_learner_fine"),
-        ("ppo", "multiple_learners"),
-        ("sac", "multiple_learners"),
-        ("a3c", "central"),
-        ("td3", "central"),
-        ("ppo", "environments"),
-        ("mappo", "environments"),
-        ("sac", "dual_device"),
-    ],
-)
+BITS = [
+    ("ppo", "single_learner_fine"),
+    ("ppo", "multiple_learners"),
+    ("a3c", "central"),
+    ("td3", "central"),
+    ("mappo", "environments"),
+    ("sac", "dual_device"),
+]
+MORE_BITS = [("ppo", "single"), ("sac", "single_learner_fine"), ("sac", "multiple_learners"), ("ppo", "environments")]
+
+
+@pytest.mark.parametrize(("name", "policy"), BITS + MORE_BITS if LONG else BITS)
 def test_processes_give_the_bits_of_inline_with_nothing_stale(name: str, policy: str, tmp_path: Path) -> None:
     plan = placed(name, policy, staleness=0)
     number, theirs = learned(name, plan, policy, "processes")
@@ -75,7 +99,7 @@ def test_single_is_single_learner_coarse_with_one_replica() -> None:
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", ["ppo", "a3c", "mappo"])
+@pytest.mark.parametrize("name", ["ppo", "a3c", "mappo"] if LONG else ["ppo", "a3c"])
 def test_replicas_that_learn_as_one_agree_with_one_learner(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, env = CASES[name]
     whole = {"minibatch_size": settings["num_envs"] * settings["horizon"], "epochs": 1} if name != "a3c" else {}

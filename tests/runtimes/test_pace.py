@@ -74,6 +74,13 @@ def earned(pace: Pace, number: int) -> int:
     return number if pace.rate is None else pace.rate.due(number * pace.collected, 0)
 
 
+@given(paces(on_policy=True), st.integers(0, 50))
+def test_what_may_be_collected_is_what_the_limiter_allows_one_by_one(pace: Pace, learned: int) -> None:
+    free = pace.may_collect_until(learned)
+    assert free == 0 or pace.may_collect(free - 1, learned)
+    assert not pace.may_collect(free, learned)
+
+
 @EXAMPLES
 @given(paces(on_policy=True), st.integers(1, 3), st.integers(1, 2), orders)
 def test_nobody_gets_further_ahead_than_the_bound(pace, replicas, learners, order):

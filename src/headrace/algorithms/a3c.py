@@ -38,9 +38,9 @@ class A3CConfig(TrajectoryConfig):
     """Between the layers: relu, tanh, elu, silu or gelu."""
     horizon: int = 16
     """Steps of every environment in one trajectory."""
-    gae_lambda: float = 0.95
+    gae_lambda: float = 0.98
     """How far advantages look ahead: 0 one step, 1 to the end of the trajectory, as in the paper."""
-    ent_coef: float = 0.01
+    ent_coef: float = 0.003
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
     """Longest gradient of actor and critic."""

@@ -44,9 +44,9 @@ class IMPALAConfig(TrajectoryConfig):
     """Most that an action counts for being likelier by now: what values are learned is between the two actors'."""
     c_bar: float = 1.0
     """Most that a correction is carried back through an action for being likelier by now."""
-    vtrace_lambda: float = 0.95
+    vtrace_lambda: float = 1.0
     """How far corrections look ahead: 0 one step, 1 to the end of the trajectory, as in the paper."""
-    ent_coef: float = 0.01
+    ent_coef: float = 0.003
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
     """Longest gradient of actor and critic."""

@@ -50,7 +50,8 @@ class Table:
     def insert(self, transition: Transition | list[Any], writer: int = 0) -> None:
         """Write one step, a transition or its arrays in order, then commit it."""
         at = self.written[writer] % self.ring
-        for stripe, leaf in zip(self.stripes, jax.tree.leaves(transition), strict=True):
+        leaves = transition if type(transition) is list else jax.tree.leaves(transition)
+        for stripe, leaf in zip(self.stripes, leaves, strict=True):
             stripe[writer, at] = leaf
         self.written[writer] += 1
 

@@ -59,6 +59,15 @@ class Pace:
         # Not by `learned_before`: where `repeat` has changed on the way, what was learned is not whole programs.
         return self.due(number) < learned + (self.staleness + 1) * self.repeat
 
+    def may_collect_until(self, learned: int) -> int:
+        """The first collecting pass that may not begin yet."""
+        bound = learned + (self.staleness + 1) * self.repeat
+        if self.rate is None:
+            return bound
+        frames = bound * self.rate.size * self.rate.per_insert.denominator
+        needed = self.rate.after - (-frames // self.rate.per_insert.numerator)
+        return -(-needed // self.collected)
+
     def may_learn(self, passes: int, learned: NDArray[np.int64], who: int = 0) -> bool:
         """Whether learner `who` may run its next program when every replica has collected `passes`."""
         mine = int(learned[who])

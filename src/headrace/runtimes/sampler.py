@@ -30,11 +30,15 @@ def sample(worker: Worker) -> None:
         collector.restart(number)
         if shared.table is not None:
             shared.table.sever(replica)
+    free = 0
     try:
         while not worker.over():
             worker.stand()
-            if not worker.wait(partial(_may_collect, worker, number)):
-                break
+            # Learning only ever allows more: the limiter is asked again when what it allowed is collected.
+            if number >= free:
+                if not worker.wait(partial(_may_collect, worker, number)):
+                    break
+                free = _free_until(worker)
             if worker.asked_to_pause:
                 continue
             mirror.refresh()
@@ -56,6 +60,13 @@ def sample(worker: Worker) -> None:
             shared.report(replica, env.drain())
     finally:
         env.close()
+
+
+def _free_until(worker: Worker) -> int:
+    """The first pass that needs to ask the limiter again."""
+    shared, most = worker.shared, worker.options.steps
+    free = shared.pace.may_collect_until(int(shared.learned.min()))
+    return free if most is None else min(free, -(-most // shared.pace.collected))
 
 
 def _may_collect(worker: Worker, number: int) -> bool:

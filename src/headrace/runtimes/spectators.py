@@ -15,8 +15,9 @@ from headrace.services.video import Video
 from headrace.services.view import Frame, Viewer, fit
 from headrace.services.window import Window
 
-SHARE, CROWDED_SHARE = 0.1, 0.03
-"""Share of one core that each of them takes: of one where only samplers run, and of one where something learns too."""
+AMPLE_SHARE, SHARE, CROWDED_SHARE = 0.25, 0.1, 0.03
+"""Share of one core that each of them takes: where only samplers run, which replay loops leave half idle; where
+collecting and learning take turns; and where something learns beside the samplers."""
 
 
 def evaluate(worker: Worker) -> None:
@@ -104,11 +105,10 @@ def _steps(worker: Worker) -> int:
 def _rest(worker: Worker, began: float) -> float:
     """Until when to rest so that the processor's time used since `began` is no more than a share of all time."""
     beside = set(worker.plan.collector.cores)
-    # Where collecting and learning take turns there is always somebody who rests.
-    crowded = worker.shared.pace.staleness > 0 and any(
-        not beside or not learner.cores or beside & set(learner.cores) for learner in worker.shared.learners
-    )
-    share = CROWDED_SHARE if crowded else SHARE
+    crowded = any(not beside or not learner.cores or beside & set(learner.cores) for learner in worker.shared.learners)
+    share = CROWDED_SHARE if crowded else AMPLE_SHARE
+    if worker.shared.pace.staleness == 0:
+        share = SHARE  # there is always somebody who rests
     return time.monotonic() + (time.process_time() - began) * (1 - share) / share
 
 
