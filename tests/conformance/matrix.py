@@ -144,8 +144,9 @@ def table() -> str:
     lines = [
         "# Every algorithm under every policy",
         "",
-        "Written by `python tests/conformance/matrix.py`, which runs each pair inline and in real processes. `make test` plans",
-        "all of them, runs a part and compares with this table; `HEADRACE_LONG=1` runs all. One checkout ran all of it, so",
+        "Written by `python tests/conformance/matrix.py`, which runs each pair inline and in real processes.",
+        "`make test` plans all of them, runs a part and compares with this table; `HEADRACE_LONG=1` runs all.",
+        "One checkout ran all of it, so",
         "**0 lines of any algorithm were changed** to place it.",
         "",
         "| algorithm | " + " | ".join(f"`{policy}`" for policy in POLICIES) + " |",

@@ -88,12 +88,16 @@ def hosted(env: Any, num_envs: int = 1, **options: Any) -> HostEnv:
     return made
 
 
-def refusal(env: Any, steps: int = 3) -> str:
+def played(env: Any) -> None:
+    made = hosted(env, 2)
+    made.reset(0)
+    for _ in range(3):
+        made.step(np.zeros((2, 2), np.int32))
+
+
+def refusal(env: Any) -> str:
     with pytest.raises(EnvError) as caught:
-        made = hosted(env, 2)
-        made.reset(0)
-        for _ in range(steps):
-            made.step(np.zeros((2, 2), np.int32))
+        played(env)
     text = str(caught.value)
     assert "\n" not in text
     assert text[-1] in ".?"

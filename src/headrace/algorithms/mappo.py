@@ -37,12 +37,10 @@ class MAPPOConfig(RolloutConfig):
 
     num_envs: int = 16
     """Environments stepped side by side, over all replicas together."""
-    learning_rate: float = 7e-4
+    learning_rate: float = 1e-3
     """Step size of Adam."""
     hidden: tuple[int, ...] = (64, 64)
     """Sizes of the hidden layers."""
-    activation: str = "tanh"
-    """Between the layers: relu, tanh, elu, silu or gelu."""
     horizon: int = 50
     """Steps of every environment in one trajectory."""
     epochs: int = 10
@@ -207,6 +205,6 @@ def member(spec: EnvSpec) -> tuple[Box, Space]:
         case Box((team, size)), Box((actions,), _, bounded) if team == spec.agents:
             return Box((size + team,)), Box((actions // team,), bounded=bounded)
     raise EnvError(
-        f"MAPPO is for teams whose agents each see a vector and choose an action, '{spec.id}' has {spec.agents} agent(s) "
-        f"with {spec.observation} and {spec.action}; try ppo."
+        f"MAPPO is for teams whose agents each see a vector and choose an action, '{spec.id}' has {spec.agents} "
+        f"agent(s) with {spec.observation} and {spec.action}; try ppo."
     )

@@ -117,6 +117,19 @@ def _held(leaf: Any) -> bool:
 AXIS = "replicas"
 
 
+def _mean(tree: Tree) -> Tree:
+    """The mean over replicas, of all arrays of a kind in one message: each costs as much as a thousand numbers."""
+    leaves, structure = jax.tree.flatten(tree)
+    means: list[Array] = list(leaves)
+    for kind in {leaf.dtype for leaf in leaves}:
+        places = [i for i, leaf in enumerate(leaves) if leaf.dtype == kind]
+        whole = jax.lax.pmean(jnp.concatenate([leaves[i].reshape(-1) for i in places]), AXIS)
+        parts = jnp.split(whole, np.cumsum([leaves[i].size for i in places])[:-1])
+        for i, part in zip(places, parts, strict=True):
+            means[i] = part.reshape(leaves[i].shape)
+    return jax.tree.unflatten(structure, means)
+
+
 def together(function: Callable[..., Any], number: int, inputs: Any, outputs: Any, mesh: Any = None) -> Any:
     """`function` for replicas that learn as one.
 
@@ -124,7 +137,7 @@ def together(function: Callable[..., Any], number: int, inputs: Any, outputs: An
     (None). Over a mesh each replica is a device's own; without one they are a batch on one device, and that what they
     have in common is the same for all of them is proved when it is compiled.
     """
-    replicas = Replicas(number, lambda tree: jax.lax.pmean(tree, AXIS))
+    replicas = Replicas(number, _mean)
 
     def one(*arguments: Any) -> Any:
         with reducing(replicas):

@@ -133,6 +133,9 @@ class Processes(Runtime):
             return wanted, len(wanted)
         if role in ("sampler", "environment", "loop"):
             own = wanted[replica :: fragment.replicas] or [wanted[replica % len(wanted)]]
+            if role == "loop" and plan.gradients == "reduce":
+                # A collective's threads spin: on one core they would wait for each other's time slices (4 ms, not 1.2).
+                return wanted, len(own)
             return own, len(own) if role == "loop" else 1
         return wanted, 1
 
