@@ -2,8 +2,8 @@
 
     $PEERS/sf/bin/python bench/peers/factory.py [--env HalfCheetah-v4] [--seconds 20] [--warm 10]
 
-8 environments on as many workers as cores, 2048 steps an iteration, 64x64, 10 epochs, batches of 64. A batch of its own
-holds whole rollouts, so these have 64 steps here. Its gymnasium (0.29) has no HalfCheetah-v5; v4 is the same simulation.
+8 environments on as many workers as cores, 2048 steps an iteration, 64x64, 10 epochs, batches of 64. Its
+batches hold whole rollouts, so these have 64 steps here. Its gymnasium (0.29) has no HalfCheetah-v5; v4 is the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def child(env: str, folder: str) -> None:
     cores = len(os.sched_getaffinity(0))
     words = f"""--algo=APPO --env={env} --device=cpu --num_workers={cores} --num_envs_per_worker={8 // cores}
         --rollout=64 --batch_size=64 --num_batches_per_epoch=32 --num_epochs=10 --use_rnn=False
-        --encoder_mlp_layers 64 64 --nonlinearity=tanh --train_dir={folder} --experiment=bench --with_wandb=False --save_every_sec=100000
+        --encoder_mlp_layers 64 64 --nonlinearity=tanh
+        --train_dir={folder} --experiment=bench --with_wandb=False --save_every_sec=100000
         --normalize_input=True --experiment_summaries_interval=5 --serial_mode=False --restart_behavior=overwrite"""
     parser, _ = parse_sf_args(words.split())
     run_rl(parse_full_cfg(parser, words.split()))
