@@ -18,7 +18,8 @@ from measure import report
 
 SEEDS = sys.argv[1:] or ["1", "2", "3"]
 SPREAD = "pettingzoo:mpe2.simple_spread_v3"
-RANDOM_TEAM, MARGIN = -24.7, 5.0
+RANDOM_TEAM, MARGIN = -26.2, 5.0
+"""The mean return of a team that acts at random, over 480 episodes, and what a trained one must be better by."""
 CASES = [
     *(
         ("ppo", "CartPole-v1", 475, policy, [])

@@ -8,3 +8,11 @@ from pathlib import Path
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
 os.environ.setdefault("HEADRACE_NO_TUNE", "1")  # tests/tune asks for it; elsewhere it would only take time
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+LONGEST = ("test_learning", "test_faults", "test_conformance", "test_tune", "test_pace", "test_mappo", "test_processes")
+"""Begun first, so that at the end no process waits for another one's long file."""
+
+
+def pytest_collection_modifyitems(items: list) -> None:
+    order = {name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))

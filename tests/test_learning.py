@@ -13,7 +13,6 @@ GOALS = [
     ("ppo", "CartPole-v1", 475, 1, None),
     ("ppo", "gymnax:CartPole-v1", 475, 1, None),
     ("sac", "Pendulum-v1", -200, 1, None),
-    ("td3", "Pendulum-v1", -400, 2, "single"),
 ]
 
 

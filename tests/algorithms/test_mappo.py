@@ -94,7 +94,7 @@ def test_an_agent_sees_its_own_row_and_its_number():
     assert views(obs[None], EVERYBODY).shape == (1, 2, 3, 5)
 
 
-@pytest.mark.parametrize("spec", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+@pytest.mark.parametrize("spec", [CONTINUOUS], ids=["continuous"])
 def test_in_the_first_update_every_ratio_is_one(spec):
     _, cells = made(spec)
     _, metrics = learn(trajectory(spec), of(cells), spec)

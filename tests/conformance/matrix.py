@@ -119,7 +119,7 @@ def lines_changed() -> str:
 
 
 def inline_elsewhere(name: str, policy: str, passes: int, folder: Path) -> list[np.ndarray]:
-    """The cells of the inline runtime, computed as in processes that have one core each.
+    """The cells of the inline runtime on two devices, computed as in processes that have one core each.
 
     XLA's products are not the same to the bit with one thread and with several, nor for two replicas in one batch and
     on a device each.

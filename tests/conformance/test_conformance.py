@@ -57,7 +57,7 @@ def test_the_matrix_in_the_docs_says_the_same() -> None:
             assert [mark for mark in "ip" if mark in cell] == [runtime[0] for runtime in ran], (name, policy, cell)
 
 
-INLINE = [("ppo", "device_only"), ("sac", "device_only"), ("impala", "single_learner_coarse"), ("dqn", "central")]
+INLINE = [("mappo", "environments"), ("sac", "device_only"), ("impala", "single_learner_coarse"), ("dqn", "central")]
 ALL_INLINE = [(name, policy) for name in CASES for policy in POLICIES]
 
 
@@ -66,15 +66,15 @@ def test_inline(name: str, policy: str) -> None:
     assert expected(name, policy, "inline") in matrix.runs(name, policy, "inline")
 
 
-BITS = [
-    ("ppo", "single_learner_fine"),
-    ("ppo", "multiple_learners"),
-    ("a3c", "central"),
+BITS = [("ppo", "single_learner_fine"), ("ppo", "multiple_learners"), ("a3c", "central"), ("sac", "dual_device")]
+MORE_BITS = [
+    ("ppo", "single"),
+    ("sac", "single_learner_fine"),
+    ("sac", "multiple_learners"),
     ("td3", "central"),
+    ("ppo", "environments"),
     ("mappo", "environments"),
-    ("sac", "dual_device"),
 ]
-MORE_BITS = [("ppo", "single"), ("sac", "single_learner_fine"), ("sac", "multiple_learners"), ("ppo", "environments")]
 
 
 @pytest.mark.parametrize(("name", "policy"), BITS + MORE_BITS if LONG else BITS)
@@ -89,6 +89,21 @@ def test_processes_give_the_bits_of_inline_with_nothing_stale(name: str, policy:
         assert same == number
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["ppo", "sac"] if LONG else ["ppo"])
+def test_device_only_on_two_devices_is_two_replicas_on_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = 4 if name == "ppo" else 8  # of a replay loop, one program
+    apart = inline_elsewhere(name, "device_only", passes, tmp_path)
+    settings, env = CASES[name]
+    monkeypatch.setitem(CASES, name, (settings, matrix.PURE[env]))
+    plan = placed(name, "multiple_learners", replicas=2)
+    number, ours = learned(name, plan, "multiple_learners", "inline", passes)
+    assert number == passes
+    for a, b in zip(ours, apart, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_single_is_single_learner_coarse_with_one_replica() -> None:

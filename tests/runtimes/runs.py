@@ -78,7 +78,9 @@ def orphans(seconds: float = 5.0) -> list[str]:
 
 
 def _unmapped() -> list[str]:
-    there, mapped = [str(path) for path in Path("/dev/shm").iterdir()], ""
+    # Semaphores of Python's own multiprocessing are somebody else's: headrace makes none.
+    there = [str(path) for path in Path("/dev/shm").iterdir() if not path.name.startswith("sem.mp-")]
+    mapped = ""
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
             mapped += maps.read_text()

@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from faulty_envs import MARKER, STEP, Breaks
@@ -21,6 +22,7 @@ from headrace.runtimes import Options, Processes
 from headrace.services import checkpoint
 
 ENV = "faulty_envs:Checked"
+LONG = os.environ.get("HEADRACE_LONG") == "1"
 
 
 def test_kills_cost_nothing_that_was_committed() -> None:
@@ -129,6 +131,26 @@ def test_a_learner_that_died_between_two_queues_goes_on(processes) -> None:
     until(runtime, lambda: runtime.progress.learned >= 6)
     runtime._stand_still()
     assert first.consumed == second.consumed == runtime.shared.learned[0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "killed"),
+    [("multiple_learners", "loop 1"), ("single_learner_fine", "environment 0"), ("central", "applier 0")][
+        : 3 if LONG else 2
+    ],
+)
+def test_whoever_dies_in_a_replicated_loop_is_replaced(processes, policy: str, killed: str) -> None:
+    algorithm = headrace.A3C(num_envs=4, horizon=8, hidden=(16,))
+    runtime = processes(policy, algorithm, "CartPole-v1", replicas=1 if "fine" in policy else 2)
+    until(runtime, lambda: runtime.progress.learned >= 10)
+    before = runtime.updates()
+    replaced(runtime, killed, signal.SIGKILL)
+    learned = runtime.progress.learned
+    until(runtime, lambda: runtime.progress.learned >= learned + 20)
+    cells = runtime.cells()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(cells) if isinstance(leaf, jax.Array))
+    assert int(cells["actor"].updates) > before
+    runtime.state()  # those that learn as one still do
 
 
 def test_too_many_kills_end_the_run(processes) -> None:

@@ -8,9 +8,16 @@ import headrace
 from headrace.runtimes import inline
 
 
-@pytest.mark.parametrize(("per_insert", "num_envs"), [(64.0, 16), (2.5, 4), (0.5, 2)])
-@pytest.mark.parametrize("env", ["CartPole-v1", "gymnax:CartPole-v1"])
-def test_replayed_per_inserted_is_what_was_asked_for(per_insert: float, num_envs: int, env: str) -> None:
+@pytest.mark.parametrize(
+    ("env", "per_insert", "num_envs"),
+    [
+        ("CartPole-v1", 64.0, 16),
+        ("CartPole-v1", 2.5, 4),
+        ("CartPole-v1", 0.5, 2),
+        ("gymnax:CartPole-v1", 2.5, 4),
+    ],
+)
+def test_replayed_per_inserted_is_what_was_asked_for(env: str, per_insert: float, num_envs: int) -> None:
     algorithm = headrace.DQN(
         samples_per_insert=per_insert,
         num_envs=num_envs,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.channels.rate import Rate
+from headrace.core.replicas import averaged
 from headrace.graph.compile import Programs, Ticket, stages, together
 from headrace.runtimes.base import optimiser_steps
 from headrace.runtimes.group import Group, mesh_of
@@ -27,7 +28,7 @@ def run(worker: Worker) -> None:
     """Train until told to stop."""
     loop = Loop(worker)
     try:
-        while not worker.over():
+        while not loop.ends():
             if loop.may_go_on():
                 loop.turn()
         loop.keep()
@@ -62,7 +63,20 @@ class Loop:
                 table.sever(writer)  # type: ignore[union-attr]
         self.flat: list[Array] = [jnp.array(leaf) for leaf in shared.load(worker.start)]
         self.kept = self.reported = time.monotonic()
+        self.grouped = worker.plan.gradients == "reduce"
+        self.agreed = False
+        """Of those that learn as one: whether all have heard that they are to pause or to end. One that did so alone
+        would leave the others waiting for it."""
         self.prepare()
+
+    def ends(self) -> bool:
+        """Whether to end now."""
+        return self.worker.over() and (self.agreed or not self.grouped or self._done())
+
+    def _done(self) -> bool:
+        """Whether all steps that were asked for are collected."""
+        most = self.worker.options.steps
+        return most is not None and int(self.shared.looped[self.replica]) * self.shared.pace.collected >= most
 
     def prepare(self) -> None:
         """Make the program that learns, over all replicas where there are several."""
@@ -73,23 +87,23 @@ class Loop:
         number = self.worker.plan.parts
         if number > 1:
             self.group = Group(mesh_of(number))
-            learn = together(averaging(learn), number, (None, 0, Ticket(0, None)), None, self.group.mesh)
+            learn = together(_asking(averaging(learn)), number, (None, 0, Ticket(0, None), 0), None, self.group.mesh)
         self.program = jax.jit(learn, donate_argnums=0)
         self.publish()
 
     def may_go_on(self) -> bool:
         """Answer a request to pause; whether there is something to do after that."""
-        worker, shared, most = self.worker, self.shared, self.worker.options.steps
-        if worker.asked_to_pause:
+        worker, done = self.worker, self._done()
+        if worker.asked_to_pause and (self.agreed or not self.grouped or done):
             self.keep()
+            self.agreed = False
             worker.stand()
             return False
         if time.monotonic() - self.kept > KEEP:
             self.keep()
-        if most is not None and int(shared.looped[self.replica]) * shared.pace.collected >= most:
+        if done:
             worker.wait(lambda: worker.asked_to_pause)
-            return False
-        return True
+        return not done
 
     def turn(self) -> None:
         """One collecting pass and the learning that is due after it."""
@@ -115,8 +129,11 @@ class Loop:
             group = self.group
             ticket = Ticket(group.own(self.part.bases[None]), group.same(np.uint32(learned)))
             whole = [group.same(leaf) for leaf in self.flat]
-            flat, metrics = self.program(whole, jax.tree.map(lambda leaf: group.own(leaf[None]), data), ticket)
+            asked = np.full(1, self.worker.asked_to_pause or self.worker.over(), np.float32)
+            own = jax.tree.map(lambda leaf: group.own(leaf[None]), data)
+            flat, metrics, heard = self.program(whole, own, ticket, group.own(asked))
             self.flat = [group.local(leaf) for leaf in flat]
+            self.agreed = bool(group.local(heard) > 0)
             metrics = {name: group.local(value) for name, value in metrics.items()}
         else:
             ticket = Ticket(self.part.bases, np.uint32(learned))
@@ -150,3 +167,13 @@ class Loop:
         if self.replica == 0:
             self.shared.state[0].publish(arrays)
             self.shared.updates[0] = optimiser_steps(self.shared.shelf.cells(self.flat))
+
+
+def _asking(learn: Callable[..., Any]) -> Callable[..., Any]:
+    """A learning program that also tells every replica whether one of them was asked to pause or to end."""
+
+    def learn_and_ask(flat: Any, data: Any, ticket: Ticket, asked: Array) -> Any:
+        flat, metrics = learn(flat, data, ticket)
+        return flat, metrics, averaged(asked)
+
+    return learn_and_ask

@@ -1,0 +1,57 @@
+"""`auto`: what it predicts follows from what is dear, and it tries what it predicts."""
+
+from __future__ import annotations
+
+import pytest
+
+import headrace
+from headrace import auto
+
+CHEAP, DEAR = 2e-6, 500e-6
+
+
+def expected(algorithm: headrace.Algorithm, env: str, policy: str, **costs: float) -> float:
+    return auto.predict(headrace.plan(algorithm, env, policy), costs, cores=2)[0]
+
+
+def test_nothing_beats_one_process_where_everything_is_cheap() -> None:
+    costs = {"step": CHEAP, "act": CHEAP, "learn": CHEAP, "alone": 3 * CHEAP}
+    speeds = {
+        policy: expected(headrace.PPO(num_envs=8, horizon=16, minibatch_size=32), "CartPole-v1", policy, **costs)
+        for policy in ("single", "single_learner_coarse", "single_learner_fine", "multiple_learners", "environments")
+    }
+    assert max(speeds, key=lambda policy: speeds[policy]) == "single"
+
+
+def test_dear_environments_are_worth_processes_of_their_own() -> None:
+    costs = {"step": DEAR, "act": CHEAP, "learn": CHEAP, "alone": DEAR + 2 * CHEAP}
+    plan = headrace.PPO()
+    assert expected(plan, "CartPole-v1", "desktop", **costs) > 1.5 * expected(plan, "CartPole-v1", "single", **costs)
+
+
+def test_dear_learning_is_worth_two_learners() -> None:
+    costs = {"step": CHEAP, "act": CHEAP, "learn": DEAR, "alone": DEAR}
+    speeds = {
+        policy: expected(headrace.SAC(), "Pendulum-v1", policy, **costs)
+        for policy in ("single", "desktop", "dual_device")
+    }
+    assert max(speeds, key=lambda policy: speeds[policy]) == "dual_device"
+
+
+def test_a_jax_environment_is_one_program() -> None:
+    algorithm = headrace.PPO()
+    assert expected(algorithm, "gymnax:CartPole-v1", "single") > expected(algorithm, "gymnax:CartPole-v1", "desktop")
+
+
+def test_it_tries_the_best_two_and_keeps_the_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {"step": CHEAP, "act": CHEAP, "learn": DEAR, "alone": DEAR}
+    monkeypatch.setattr(auto, "node_costs", lambda *_: costs)
+    algorithm = headrace.SAC(num_envs=4, warmup=64, batch_size=32, hidden=(16,), replay_capacity=2000)
+    said: list[str] = []
+    chosen = auto.choose(algorithm, "Pendulum-v1", seconds=0.5, say=said.append)
+    tried = [line.split()[2] for line in said if line.startswith("auto: trying")]
+    assert len(tried) == 2
+    assert chosen in tried
+    table = said[-2].splitlines()
+    assert {row.split()[0] for row in table[1:]} == set(auto.POLICIES)
+    assert "refused" in next(row for row in table if row.startswith("device_only"))
