@@ -19,7 +19,7 @@ types: $(VENV)/.ready-dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "headrace needs Python 3.11 or newer; set PYTHON=/path/to/python3"; exit 2; }

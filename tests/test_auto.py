@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import headrace
@@ -43,6 +45,7 @@ def test_a_jax_environment_is_one_program() -> None:
     assert expected(algorithm, "gymnax:CartPole-v1", "single") > expected(algorithm, "gymnax:CartPole-v1", "desktop")
 
 
+@pytest.mark.skipif(os.environ.get("HEADRACE_LONG") != "1", reason="half a minute: HEADRACE_LONG=1 has it")
 def test_it_tries_the_best_two_and_keeps_the_better(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = {"step": CHEAP, "act": CHEAP, "learn": DEAR, "alone": DEAR}
     monkeypatch.setattr(auto, "node_costs", lambda *_: costs)

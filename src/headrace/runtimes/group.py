@@ -47,7 +47,10 @@ class Group:
 def mesh_of(number: int) -> Any:
     """A device of this process for each replica; None where there are not as many, or there is one replica only."""
     devices = jax.devices()
-    return None if number == 1 or len(devices) < number else jax.make_mesh((number,), (AXIS,), devices=devices[:number])
+    if number == 1 or len(devices) < number:
+        return None
+    # Automatic: what comes from the host is laid out as the program asks for it.
+    return jax.make_mesh((number,), (AXIS,), devices=devices[:number], axis_types=(jax.sharding.AxisType.Auto,))
 
 
 def same(arrays: list[Array]) -> None:
