@@ -4,7 +4,7 @@
 
 For each environment one sampler per core runs as in training (weights watched, rows into the shared table, limiter
 asked at every pass), with a warm-up that never ends. The limit is bench/raw.py on all cores at the same time. Raw and
-ours take turns: raw, ours, ours, raw.
+ours take turns: raw, ours, ours, raw, twice.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ ENVS = int(sys.argv[1]) if len(sys.argv) > 1 else 32
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 8.0
 NAMES = ("HalfCheetah-v5", "Pendulum-v1", "envpool:HalfCheetah-v4", "envpool:Pendulum-v1")
 NEVER = 3_000_000
+WARM = 9.0
+"""Seconds after the first step: until the other processes, which take turns in starting, have all started."""
 CORES = sorted(os.sched_getaffinity(0))
 
 
@@ -51,14 +53,14 @@ def ours(env: str) -> float:
     spread = dataclasses.replace(plan.collector, cores=tuple(range(number)))
     fragments = tuple(spread if fragment is plan.collector else fragment for fragment in plan.fragments)
     plan = dataclasses.replace(plan, fragments=fragments)
-    return try_out(plan, algorithm, env, seconds=SECONDS, warm=3, learning=False).env_steps
+    return try_out(plan, algorithm, env, seconds=SECONDS, warm=WARM, learning=False).env_steps
 
 
 def main() -> None:
     figures: dict[str, object] = {"environments per sampler": ENVS, "samplers": len(CORES)}
     for env in NAMES:
         seen: dict[str, list[float]] = {"raw": [], "ours": []}
-        for turn in (raw, ours, ours, raw):
+        for turn in (raw, ours, ours, raw, raw, ours, ours, raw):
             seen[turn.__name__].append(turn(env))
         limit, speed = statistics.median(seen["raw"]), statistics.median(seen["ours"])
         print(f"{env}: {speed:.0f} of {limit:.0f} steps/s: {speed / limit:.3f}", flush=True)

@@ -144,12 +144,13 @@ class Table:
         for stripe, rows in zip(self.stripes, contents["rows"], strict=True):
             stripe[:, : rows.shape[1]] = rows
         self.written[:] = contents["written"]
-        for writer in range(self.writers):
-            self.sever(writer)
+        self.sever()
 
-    def sever(self, writer: int) -> None:
-        """Mark a writer's newest step as truncated: what is inserted next, by its successor, does not follow it."""
-        if self.written[writer]:
+    def sever(self, only: int | None = None) -> None:
+        """Mark every writer's newest step, or one's, as truncated: what is inserted next does not follow it."""
+        for writer in range(self.writers) if only is None else (only,):
+            if not self.written[writer]:
+                continue
             at = (writer * self.ring + (self.written[writer] - 1) % self.ring) * self.envs
             newest = slice(at, at + self.envs)
             self.rows.truncated[newest] |= ~self.rows.terminated[newest]

@@ -16,9 +16,8 @@ SPINS = 40
 SHORTEST, LONGEST = 20e-6, 1e-3
 """Seconds of the first sleep, and of those it grows to. Linux adds about 50 us to each."""
 
-
-LEISURE = 2e-3
-"""Seconds of every sleep where nothing is lost by a late look: looking often takes the core from who works there."""
+LEISURE = 2e-3, 20e-3
+"""The same where nothing is lost by a late look: looking often takes the core from who works there."""
 
 
 def wait(
@@ -28,7 +27,8 @@ def wait(
     for _ in range(1 if leisurely else SPINS):
         if ready():
             return
-    end, pause = time.monotonic() + timeout, LEISURE if leisurely else SHORTEST
+    pause, longest = LEISURE if leisurely else (SHORTEST, LONGEST)
+    growth, end = 1.2 if leisurely else 2.0, time.monotonic() + timeout
     while True:
         living = alive()
         if ready():  # asked after `alive`: a peer may finish and then end, and what it finished counts
@@ -39,4 +39,4 @@ def wait(
         if left <= 0:
             raise OverdueError(f"waited {timeout:g} s for {what}; it runs but does not answer.")
         time.sleep(min(pause, left))
-        pause = LEISURE if leisurely else min(2 * pause, LONGEST)
+        pause = min(growth * pause, longest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,6 +68,8 @@ class Leaf:
 
     def batch(self, value: Any, num_envs: int) -> Array:
         """The values of all environments at once."""
+        if self.as_it_is and value.shape == (num_envs, *self.given) and value.dtype == self.space.dtype:  # type: ignore[union-attr]
+            return value
         spec = struct(self.space, num_envs)
         array = np.asarray(value).reshape(spec.shape)
         if self.start is not None:
@@ -270,7 +273,7 @@ def permitted(mask: Any, counts: tuple[int, ...]) -> Array:
 def not_finite(tree: Tree, num_envs: int) -> int | None:
     """The first environment with a number that is infinite or NaN."""
     for array in tree.values() if isinstance(tree, dict) else (tree,):
-        if array.dtype == np.float32 and not np.isfinite(array.sum()):
+        if array.dtype == np.float32 and not math.isfinite(array.sum()):
             bad = ~np.isfinite(array.reshape(num_envs, -1)).all(axis=1)
             if bad.any():
                 return int(np.flatnonzero(bad)[0])

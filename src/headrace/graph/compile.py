@@ -15,12 +15,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
-from headrace.core.cells import Cell, Learned
-from headrace.core.replicas import Replicas, reducing, watching
-from headrace.graph import Fragment, Graph, Node, Plan, trace
+from headrace.core.cells import Cell
+from headrace.graph import Fragment, Graph, Node
 from headrace.graph.ir import Ref
 from headrace.types import Array, Tree
 
@@ -65,14 +63,6 @@ def stages(graph: Graph, fragment: Fragment) -> list[Node]:
     return [node for node in graph.where(domain="learn", kind="stage") if node.id in fragment.nodes]
 
 
-def part_of(plan: Plan, algorithm: Any) -> Graph:
-    """The graph of one replica of the whole loop: with its share of environments, store and batches."""
-    if plan.parts == 1:
-        return plan.graph
-    small = type(algorithm)(algorithm.config.share(plan.parts, batches=plan.gradients == "reduce"))
-    return trace(small, plan.graph.spec.with_envs(small.config.num_envs))
-
-
 def share_of(graph: Graph, replicas: int) -> Tree:
     """What one of so many replicas hands to the store: environments are the first axis of a step, the second of a
     trajectory."""
@@ -112,54 +102,6 @@ def cell_shapes(algorithm: Any, graph: Graph) -> dict[str, Cell]:
 
 def _held(leaf: Any) -> bool:
     return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
-
-
-AXIS = "replicas"
-
-
-def _mean(tree: Tree) -> Tree:
-    """The mean over replicas, of all arrays of a kind in one message: each costs as much as a thousand numbers."""
-    leaves, structure = jax.tree.flatten(tree)
-    means: list[Array] = list(leaves)
-    for kind in {leaf.dtype for leaf in leaves}:
-        places = [i for i, leaf in enumerate(leaves) if leaf.dtype == kind]
-        whole = jax.lax.pmean(jnp.concatenate([leaves[i].reshape(-1) for i in places]), AXIS)
-        parts = jnp.split(whole, np.cumsum([leaves[i].size for i in places])[:-1])
-        for i, part in zip(places, parts, strict=True):
-            means[i] = part.reshape(leaves[i].shape)
-    return jax.tree.unflatten(structure, means)
-
-
-def together(function: Callable[..., Any], number: int, inputs: Any, outputs: Any, mesh: Any = None) -> Any:
-    """`function` for replicas that learn as one.
-
-    `inputs` and `outputs` say, as `vmap` has it, what has an axis of replicas in front (0) and what they have in common
-    (None). Over a mesh each replica is a device's own; without one they are a batch on one device, and that what they
-    have in common is the same for all of them is proved when it is compiled.
-    """
-    replicas = Replicas(number, _mean)
-
-    def one(*arguments: Any) -> Any:
-        with reducing(replicas):
-            return function(*arguments)
-
-    if mesh is None:
-        return jax.vmap(one, inputs, outputs, axis_name=AXIS)
-
-    def spec(axes: Any) -> Any:
-        return jax.tree.map(lambda axis: P() if axis is None else P(AXIS), axes, is_leaf=lambda axis: axis is None)
-
-    def apart(axes: Any, values: Any, change: Callable[[Any], Any]) -> Any:
-        def each(axis: Any, part: Any) -> Any:
-            return part if axis is None else jax.tree.map(change, part)
-
-        return jax.tree.map(each, axes, values, is_leaf=lambda axis: axis is None)
-
-    def local(*arguments: Any) -> Any:
-        result = one(*apart(inputs, arguments, lambda leaf: leaf[0]))
-        return apart(outputs, result, lambda leaf: leaf[None])
-
-    return jax.shard_map(local, mesh=mesh, in_specs=spec(inputs), out_specs=spec(outputs), check_vma=False)
 
 
 class Shelf:
@@ -249,122 +191,6 @@ class Programs:
 
         return learn_all
 
-    def gradient(self, nodes: Sequence[Node]) -> Callable[..., tuple[list[Array], dict[str, Array]]]:
-        """`f(flat, values, ticket)`: run one learning pass aside; returns what it would change, and the metrics.
-
-        Of a learned cell that is the gradient and whether there is one; of any other the difference.
-        """
-
-        def compute(flat: list[Array], values: Values, ticket: Ticket) -> tuple[list[Array], dict[str, Array]]:
-            before = whole = self.shelf.cells(flat)
-            values = dict(values)
-            sent: dict[str, Tree] = {}
-            metrics: dict[str, Array] = {}
-            for node in nodes:
-                whole, output, gradients = _watched(node, whole, values, ticket)
-                values[node.id] = jax.tree.leaves(output)
-                sent |= gradients
-                if node.writes:
-                    metrics |= output
-            for name in (bound.cell for node in nodes for bound in node.writes):
-                if name not in sent:
-                    sent[name] = jax.tree.map(lambda new, old: new - old, *_arrays(whole[name], before[name]))
-            return jax.tree.leaves(sent), metrics
-
-        return compute
-
-    def apply(self, nodes: Sequence[Node]) -> Callable[[list[Array], list[Array]], list[Array]]:
-        """`f(flat, sent)`: make the changes that `gradient` returned, to cells that may be newer by now."""
-        written = sorted(bound.cell for node in nodes for bound in node.writes)
-
-        def change(flat: list[Array], sent: list[Array]) -> list[Array]:
-            whole = self.shelf.cells(flat)
-            rest = iter(sent)
-            for name in written:
-                cell = whole[name]
-                if isinstance(cell, Learned):
-                    like = eqx.filter(cell.module, eqx.is_inexact_array)
-                    gradient = jax.tree.map(lambda leaf: next(rest), like)
-                    whole[name] = _either(next(rest), cell.descend(gradient), cell)
-                else:
-                    arrays, static = eqx.partition(cell, eqx.is_array)
-                    whole[name] = eqx.combine(jax.tree.map(lambda leaf: leaf + next(rest), arrays), static)
-            return self.shelf.flat(whole)
-
-        return change
-
-
-def sends_gradients(graph: Graph, node: Node) -> bool:
-    """Whether a stage steps down one gradient of each cell it learns in a pass, where it can be seen."""
-    shapes = cell_shapes(node.function.algorithm, graph)
-    shelf = Shelf(shapes)
-    values = {other.id: jax.tree.leaves(other.output) for other in graph.where(domain="learn") if other is not node}
-    ticket = Ticket(bases(graph, 0, 0), np.uint32(0))
-    try:
-        jax.eval_shape(Programs(graph, shelf).gradient([node]), shelf.flat(shapes), values, ticket)
-    except (_SeveralStepsError, jax.errors.UnexpectedTracerError):
-        return False
-    return True
-
-
-class _SeveralStepsError(Exception):
-    """A stage stepped down a second gradient of a cell."""
-
-
-def _watched(
-    node: Node, cells: dict[str, Any], values: Values, ticket: Ticket
-) -> tuple[dict[str, Any], Tree, dict[str, Tree]]:
-    """Run a node; beside its results, the gradient of every cell it learned and whether there was one."""
-    learned = {bound.cell: cells[bound.cell] for bound in node.writes if isinstance(cells[bound.cell], Learned)}
-    arrays, static = eqx.partition({bound.cell: cells[bound.cell] for bound in node.writes}, eqx.is_array)
-
-    def run(arrays: dict[str, Any]) -> Any:
-        given = cells | eqx.combine(arrays, static)
-        found: dict[str, Tree] = {}
-
-        def watch(cell: Any, gradient: Tree) -> None:
-            name = next((name for name in learned if given[name] is cell), None)
-            if name is None or name in found:
-                raise _SeveralStepsError
-            found[name] = (jax.tree.map(lambda leaf: leaf, gradient), jnp.asarray(True))
-
-        with watching(watch):
-            changed, output = _apply(node, given, values, ticket)
-        for name, cell in learned.items():
-            found.setdefault(name, _nothing(cell))
-        written = eqx.filter({bound.cell: changed[bound.cell] for bound in node.writes}, eqx.is_array)
-        return (
-            written,
-            jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), output) if node.writes else output,
-            {name: found[name] for name in sorted(found)},
-        )
-
-    def skip(arrays: dict[str, Any]) -> Any:
-        output = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, jnp.float32), node.output)
-        return arrays, output, {name: _nothing(learned[name]) for name in sorted(learned)}
-
-    if node.every == 1:
-        written, output, gradients = run(arrays)
-    else:
-        written, output, gradients = jax.lax.cond(ticket.number % node.every == node.every - 1, run, skip, arrays)
-    return cells | eqx.combine(written, static), output, gradients
-
-
-def _nothing(cell: Learned) -> Tree:
-    """No gradient of a cell."""
-    return jax.tree.map(jnp.zeros_like, eqx.filter(cell.module, eqx.is_inexact_array)), jnp.asarray(False)
-
-
-def _arrays(*cells: Any) -> list[Any]:
-    return [eqx.filter(cell, eqx.is_array) for cell in cells]
-
-
-def _either(which: Array, one: Any, other: Any) -> Any:
-    """One of two cells."""
-    static = eqx.partition(one, eqx.is_array)[1]
-    chosen = jax.tree.map(lambda a, b: jnp.where(which, a, b), *_arrays(one, other))
-    return eqx.combine(chosen, static)
-
 
 def _reads(nodes: Sequence[Node]) -> list[str]:
     return sorted({bound.cell for node in nodes for bound in node.reads})
@@ -378,22 +204,51 @@ def _arguments(node: Node, values: Values, ticket: Ticket) -> dict[str, Any]:
 def _maybe(node: Node, cells: dict[str, Any], values: Values, ticket: Ticket) -> tuple[dict[str, Any], Tree]:
     """Run a node in the passes it is meant for; in the others its metrics are not a number."""
     if node.every == 1:
-        return _apply(node, cells, values, ticket)
+        return run_node(node, cells, values, ticket)
+
+    def run(cells: dict[str, Any]) -> tuple[dict[str, Any], Tree]:
+        changed, output = run_node(node, cells, values, ticket)
+        return changed, as_metrics(output)
+
+    return sometimes(node, cells, ticket, run, lambda cells: (cells, no_metrics(node)))
+
+
+def sometimes(
+    node: Node,
+    cells: dict[str, Any],
+    ticket: Ticket,
+    run: Callable[[dict[str, Any]], tuple[dict[str, Any], Tree]],
+    skip: Callable[[dict[str, Any]], tuple[dict[str, Any], Tree]],
+) -> tuple[dict[str, Any], Tree]:
+    """What `run(cells)` gives in the passes that a node is meant for, and `skip(cells)` in the others."""
+    if node.every == 1:
+        return run(cells)
     arrays, static = eqx.partition({bound.cell: cells[bound.cell] for bound in node.writes}, eqx.is_array)
 
-    def run(arrays: dict[str, Any]) -> tuple[dict[str, Any], Tree]:
-        changed, output = _apply(node, cells | eqx.combine(arrays, static), values, ticket)
-        output = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), output)
-        return eqx.filter({bound.cell: changed[bound.cell] for bound in node.writes}, eqx.is_array), output
+    def branch(function: Callable[[dict[str, Any]], tuple[dict[str, Any], Tree]]) -> Callable[..., Any]:
+        def with_arrays(arrays: dict[str, Any]) -> tuple[dict[str, Any], Tree]:
+            changed, output = function(cells | eqx.combine(arrays, static))
+            return eqx.filter({name: changed[name] for name in arrays}, eqx.is_array), output
 
-    def skip(arrays: dict[str, Any]) -> tuple[dict[str, Any], Tree]:
-        return arrays, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, jnp.float32), node.output)
+        return with_arrays
 
-    arrays, output = jax.lax.cond(ticket.number % node.every == node.every - 1, run, skip, arrays)
+    due = ticket.number % node.every == node.every - 1
+    arrays, output = jax.lax.cond(due, branch(run), branch(skip), arrays)
     return cells | eqx.combine(arrays, static), output
 
 
-def _apply(node: Node, cells: dict[str, Any], values: Values, ticket: Ticket) -> tuple[dict[str, Any], Tree]:
+def as_metrics(output: Tree) -> Tree:
+    """What a stage measured, as numbers of one kind."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), output)
+
+
+def no_metrics(node: Node) -> Tree:
+    """What a stage measures in a pass that it is not meant for."""
+    return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, jnp.float32), node.output)
+
+
+def run_node(node: Node, cells: dict[str, Any], values: Values, ticket: Ticket) -> tuple[dict[str, Any], Tree]:
+    """The cells after a node, and what it yields."""
     arguments = _arguments(node, values, ticket)
     arguments |= {bound.argument: cells[bound.cell].module for bound in node.reads}
     arguments |= {bound.argument: cells[bound.cell] for bound in node.writes}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.errors import PlanError
 from headrace.graph import Fragment, Graph, Plan, cut
-from headrace.graph.compile import sends_gradients
+from headrace.graph.gradients import sends_gradients
 from headrace.machine import Machine
 from headrace.policies.single_learner_coarse import share
 

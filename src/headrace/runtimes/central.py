@@ -14,45 +14,34 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.channels.rate import Rate
+from headrace.graph import gradients
 from headrace.graph.compile import Ticket
 from headrace.runtimes.base import optimiser_steps
-from headrace.runtimes.inline import one_gradient
-from headrace.runtimes.learner import KEEP, REPORT
+from headrace.runtimes.learner import KEEP
 from headrace.runtimes.loop import Loop
 from headrace.runtimes.worker import PATIENCE, Worker
-
-
-def work(worker: Worker) -> None:
-    """Compute gradients until told to stop."""
-    loop = Working(worker)
-    try:
-        while not worker.over():
-            if loop.may_go_on():
-                loop.turn()
-    finally:
-        loop.part.close()
 
 
 class Working(Loop):
     """One of the loops: collects, learns aside, and sends what it would change."""
 
     def prepare(self) -> None:
-        nodes = self.graph.where(domain="learn", kind="stage")
         self.rate = None if self.graph.on_policy else Rate.of(self.graph.source)
         self.staleness = next(cut.staleness for cut in self.worker.plan.cuts if cut.channel == "central")
-        self.program = jax.jit(one_gradient(self.programs.gradient(nodes), self.graph))
+        self.program = jax.jit(gradients.gradient(self.graph, self.shared.shelf))
         self.version = 0
 
     def keep(self) -> None:
         """Whoever applies keeps the state."""
         self.kept = time.monotonic()
 
+    def count(self) -> None:
+        """And counts the updates."""
+
     def may_go_on(self) -> bool:
-        return (
-            super().may_go_on()
-            and self.worker.wait(lambda: self._may_begin() or self.worker.asked_to_pause)
-            and (self._may_begin())
-        )
+        if not super().may_go_on():
+            return False
+        return self.worker.wait(lambda: self._may_begin() or self.worker.asked_to_pause) and self._may_begin()
 
     def _may_begin(self) -> bool:
         number = int(self.shared.looped[self.replica]) * self.shared.replicas + self.replica
@@ -98,21 +87,16 @@ class Working(Loop):
     def _send(self, changes: list[Any] | None, last: bool) -> None:
         queue = self.shared.sent[self.replica]
         flags, *held = queue.reserve(PATIENCE, self.worker.alive)
-        flags[:] = changes is not None, last, self.version
+        flags[:] = changes is not None, last
         for place, array in zip(held, changes or (), strict=bool(changes)):
             place[...] = array
         queue.commit(self.version)
 
-    def report(self, metrics: dict[str, Any]) -> None:
-        if self.replica == 0 and time.monotonic() - self.reported > REPORT:
-            self.reported = time.monotonic()
-            self.shared.note(metrics)
-
 
 def apply(worker: Worker) -> None:
     """Apply gradients in the order of their passes, until told to stop."""
-    shared, graph = worker.shared, worker.part
-    program = jax.jit(worker.programs.apply(graph.where(domain="learn", kind="stage")), donate_argnums=0)
+    shared = worker.shared
+    program = jax.jit(gradients.apply(worker.part, shared.shelf), donate_argnums=0)
     flat = [jnp.array(leaf) for leaf in shared.load(worker.start)]
     _publish(worker, flat)
     kept = time.monotonic()
@@ -129,8 +113,7 @@ def apply(worker: Worker) -> None:
             worker.stand()
             continue
         replica = int(shared.applied[0]) % shared.replicas
-        flags, *changes = shared.sent[replica].peek(PATIENCE, worker.alive).arrays
-        there, last, version = (int(flag) for flag in flags)
+        version, ((there, last), *changes) = shared.sent[replica].peek(PATIENCE, worker.alive)
         if there:
             shared.lag(replica, shared.state[0].version - version)
             flat = program(flat, changes)
@@ -138,7 +121,7 @@ def apply(worker: Worker) -> None:
         if time.monotonic() - kept > KEEP or worker.asked_to_pause:
             kept = time.monotonic()
             shared.updates[0] = optimiser_steps(shared.shelf.cells(flat))
-        # Counted before it is given back: a successor that finds it counted does not apply it twice.
+        # In this order: a successor of one that died in between applies a gradient twice, but waits for none in vain.
         shared.applied[0] += last
         shared.sent[replica].release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +12,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from headrace.errors import FragmentError
-from headrace.graph.compile import AXIS
+from headrace.graph.compile import Ticket
+from headrace.graph.replicated import AXIS
 from headrace.types import Array
 
 APART = (
@@ -39,9 +41,18 @@ class Group:
             local.shape, self.alike, [jax.device_put(local, device) for device in near]
         )
 
-    def local(self, array: Array) -> Array:
-        """This process's copy of an array that all replicas have."""
-        return array.addressable_data(0)
+    def run(
+        self, program: Callable[..., Any], flat: Sequence[Array], data: Any, ticket: Ticket, *more: Any
+    ) -> tuple[list[Array], dict[str, Array]]:
+        """A learning program over all replicas. All but the cells and the pass's number has an axis of replicas in
+        front, this process's own."""
+        shared = [self.same(leaf) for leaf in flat]
+        tickets = Ticket(self.own(ticket.bases), self.same(ticket.number))
+        cells, metrics = program(shared, *jax.tree.map(self.own, (data,)), tickets, *map(self.own, more))
+        same(cells)
+        return [leaf.addressable_data(0) for leaf in cells], jax.tree.map(
+            lambda leaf: leaf.addressable_data(0), metrics
+        )
 
 
 def mesh_of(number: int) -> Any:

@@ -7,6 +7,7 @@ then runs them. A plan of one fragment over a JAX environment is one XLA program
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,16 +17,17 @@ import numpy as np
 from headrace.channels.rate import Rate
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
-from headrace.core.replicas import averaged
 from headrace.envs import make
 from headrace.graph import Plan
-from headrace.graph.compile import Programs, Shelf, Ticket, make_cells, part_of, stages, together
+from headrace.graph.compile import Programs, Shelf, Ticket, make_cells, stages
+from headrace.graph.gradients import apply, gradient
+from headrace.graph.replicated import averaging, part_of, together
 from headrace.runtimes.base import PLAIN, Options, Runtime
-from headrace.runtimes.group import Group, mesh_of, same
-from headrace.runtimes.part import Part, local_envs, sets_of, table_of
+from headrace.runtimes.group import Group, mesh_of
+from headrace.runtimes.part import Part, sets_of, table_of
 from headrace.runtimes.pure import Pure
+from headrace.runtimes.remote import local_envs
 from headrace.services.progress import Progress
-from headrace.types import Array
 
 
 def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options = PLAIN) -> Runtime:
@@ -113,19 +115,10 @@ class Inline(Runtime):
         else:
             ticket, whole = Ticket(parts[0].bases, np.uint32(learned)), data[0]
         for learn in self.learns:
-            self.flat, metrics = self._run(learn, whole, ticket)
+            run = learn if self.group is None else partial(self.group.run, learn)
+            self.flat, metrics = run(self.flat, whole, ticket)
             self.progress.metrics = self.progress.metrics | metrics
         self.progress.learned += repeat
-
-    def _run(self, learn: Callable[..., Any], data: Any, ticket: Ticket) -> tuple[list[Array], dict[str, Any]]:
-        group = self.group
-        if group is None:
-            return learn(self.flat, data, ticket)  # type: ignore[no-any-return]
-        shared = [group.same(leaf) for leaf in self.flat]
-        over_all = Ticket(group.own(ticket.bases), group.same(ticket.number))
-        flat, metrics = learn(shared, jax.tree.map(group.own, data), over_all)
-        same(flat)
-        return [group.local(leaf) for leaf in flat], {name: group.local(value) for name, value in metrics.items()}
 
     def cells(self) -> dict[str, Cell]:
         return self.shelf.cells(self.flat)
@@ -153,10 +146,9 @@ class Central(Inline):
     """Workers one after the other, each gradient applied before the next worker begins: staleness 0."""
 
     def _learners(self) -> list[Callable[..., Any]]:
-        nodes = self.graph.where(domain="learn", kind="stage")
         self.rate = None if self.graph.on_policy else Rate.of(self.graph.source)
-        self.apply = self.jit(self.programs.apply(nodes), donate_argnums=0)
-        return [self.jit(one_gradient(self.programs.gradient(nodes), self.graph))]
+        self.apply = self.jit(apply(self.graph, self.shelf), donate_argnums=0)
+        return [self.jit(gradient(self.graph, self.shelf))]
 
     def advance(self) -> None:
         with jax.disable_jit(self.debug):
@@ -180,28 +172,6 @@ class Central(Inline):
         sent, metrics = self.learns[0](self.flat, part.data(learned, 1), ticket)
         self.flat = self.apply(self.flat, sent)
         self.progress.metrics = metrics
-
-
-def one_gradient(gradient: Callable[..., Any], graph: Any) -> Callable[..., Any]:
-    """A gradient program that takes what `Part.data` gives for one pass."""
-    source = graph.source
-
-    def compute(flat: Any, data: Any, ticket: Ticket) -> Any:
-        if not graph.on_policy:
-            data = {source.id: [leaf[0] for leaf in jax.tree.leaves(data)]}
-        return gradient(flat, data, ticket)
-
-    return compute
-
-
-def averaging(learn: Callable[..., Any]) -> Callable[..., Any]:
-    """A learning program whose metrics are those of all replicas."""
-
-    def learn_averaged(*arguments: Any) -> Any:
-        flat, metrics = learn(*arguments)
-        return flat, averaged(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), metrics))
-
-    return learn_averaged
 
 
 def contents(tables: list[Any]) -> Any:

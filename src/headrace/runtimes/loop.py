@@ -12,21 +12,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.channels.rate import Rate
-from headrace.core.replicas import averaged
-from headrace.graph.compile import Programs, Ticket, stages, together
+from headrace.graph.compile import Programs, Ticket, stages
+from headrace.graph.replicated import averaging, together
 from headrace.runtimes.base import optimiser_steps
 from headrace.runtimes.group import Group, mesh_of
-from headrace.runtimes.inline import averaging
 from headrace.runtimes.learner import KEEP, REPORT
 from headrace.runtimes.part import Part, sets_of
-from headrace.runtimes.remote import remote_envs
+from headrace.runtimes.remote import worker_envs
 from headrace.runtimes.worker import Worker
 from headrace.types import Array
 
+ASKED = "asked"
+"""A metric of replicas that learn as one: how many of them, as a share, were asked to pause or to end."""
 
-def run(worker: Worker) -> None:
+
+def run(worker: Worker, kind: type[Loop]) -> None:
     """Train until told to stop."""
-    loop = Loop(worker)
+    loop = kind(worker)
     try:
         while not loop.ends():
             if loop.may_go_on():
@@ -54,13 +56,12 @@ class Loop:
 
         table = shared.tables[replica] if shared.tables else None
         first = replica * sets_of(worker.plan)
-        envs = remote_envs(worker)
-        self.part = Part(graph, self.programs, envs, table, worker.task.seed, first, jax.jit, stepped)
+        self.part = Part(graph, self.programs, worker_envs(worker), table, worker.task.seed, first, jax.jit, stepped)
         number = int(shared.looped[replica])
         if number:
             self.part.restart(number)
-            for writer in range(table.writers if table is not None else 0):
-                table.sever(writer)  # type: ignore[union-attr]
+            if table is not None:
+                table.sever()
         self.flat: list[Array] = [jnp.array(leaf) for leaf in shared.load(worker.start)]
         self.kept = self.reported = time.monotonic()
         self.grouped = worker.plan.gradients == "reduce"
@@ -87,7 +88,7 @@ class Loop:
         number = self.worker.plan.parts
         if number > 1:
             self.group = Group(mesh_of(number))
-            learn = together(_asking(averaging(learn)), number, (None, 0, Ticket(0, None), 0), None, self.group.mesh)
+            learn = together(averaging(_asking(learn)), number, (None, 0, Ticket(0, None), 0), None, self.group.mesh)
         self.program = jax.jit(learn, donate_argnums=0)
         self.publish()
 
@@ -113,30 +114,24 @@ class Loop:
             self.worker.be_long()
         self.part.collect(self.flat, number)
         shared.report(replica, self.part.drain())
-        due = 1 if self.rate is None else self.rate.due((number + 1) * shared.pace.collected, 0)
-        if self.rate is None:
-            self.learn(int(shared.learned[replica]))
-        else:
-            while due >= shared.learned[replica] + self.repeat:
-                self.learn(int(shared.learned[replica]))
+        learned = int(shared.learned[replica])
+        due = 1 if self.rate is None else self.rate.due((number + 1) * shared.pace.collected, learned)
+        for i in range(due // self.repeat):
+            self.learn(learned + i * self.repeat)
         shared.looped[replica] = number + 1
 
     def learn(self, learned: int) -> None:
         """One program."""
         self.worker.be_long()  # it may be compiled, and others may be slower
         data = self.part.data(learned, self.repeat)
+        ticket = Ticket(self.part.bases, np.uint32(learned))
         if self.worker.plan.parts > 1:
-            group = self.group
-            ticket = Ticket(group.own(self.part.bases[None]), group.same(np.uint32(learned)))
-            whole = [group.same(leaf) for leaf in self.flat]
-            asked = np.full(1, self.worker.asked_to_pause or self.worker.over(), np.float32)
-            own = jax.tree.map(lambda leaf: group.own(leaf[None]), data)
-            flat, metrics, heard = self.program(whole, own, ticket, group.own(asked))
-            self.flat = [group.local(leaf) for leaf in flat]
-            self.agreed = bool(group.local(heard) > 0)
-            metrics = {name: group.local(value) for name, value in metrics.items()}
+            asked = np.float32(self.worker.asked_to_pause or self.worker.over())
+            data, keys, asked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (data, ticket.bases, asked))
+            ticket = ticket._replace(bases=keys)
+            self.flat, metrics = self.group.run(self.program, self.flat, data, ticket, asked)
+            self.agreed = bool(metrics.pop(ASKED) > 0)
         else:
-            ticket = Ticket(self.part.bases, np.uint32(learned))
             self.flat, metrics = self.program(self.flat, data, ticket)
         self.shared.learned[self.replica] = learned + self.repeat
         self.shared.beat(self.worker.who)
@@ -153,8 +148,12 @@ class Loop:
         """Say what learning measured."""
         if self.replica == 0 and time.monotonic() - self.reported > REPORT:
             self.reported = time.monotonic()
-            self.shared.updates[0] = optimiser_steps(self.shared.shelf.cells(self.flat))
             self.shared.note(metrics)
+            self.count()
+
+    def count(self) -> None:
+        """Say how often cells were updated."""
+        self.shared.updates[0] = optimiser_steps(self.shared.shelf.cells(self.flat))
 
     def keep(self) -> None:
         """Put the whole state where a successor finds it, and what it adds up to where it is compared."""
@@ -166,7 +165,7 @@ class Loop:
         self.shared.digests[self.replica] = int.from_bytes(digest.digest(), "little")
         if self.replica == 0:
             self.shared.state[0].publish(arrays)
-            self.shared.updates[0] = optimiser_steps(self.shared.shelf.cells(self.flat))
+            self.count()
 
 
 def _asking(learn: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,6 +173,6 @@ def _asking(learn: Callable[..., Any]) -> Callable[..., Any]:
 
     def learn_and_ask(flat: Any, data: Any, ticket: Ticket, asked: Array) -> Any:
         flat, metrics = learn(flat, data, ticket)
-        return flat, metrics, averaged(asked)
+        return flat, metrics | {ASKED: asked}
 
     return learn_and_ask

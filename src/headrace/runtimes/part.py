@@ -9,11 +9,10 @@ import jax
 import numpy as np
 
 from headrace.channels.table import Table
-from headrace.envs import Episode, HostEnv, make
+from headrace.envs import Episode, HostEnv
 from headrace.graph import Graph, Plan
 from headrace.graph.compile import Programs, Ticket, bases, draws, share_of
 from headrace.runtimes.collect import Collector, collect_in_turn
-from headrace.runtimes.hosted import hosted
 from headrace.types import Array
 
 
@@ -82,13 +81,3 @@ def table_of(plan: Plan, graph: Graph, allocate: Callable[..., Any] = np.zeros) 
 def sets_of(plan: Plan) -> int:
     """Sets of environments of one part."""
     return plan.collecting // plan.parts
-
-
-def local_envs(plan: Plan, env: Any) -> list[HostEnv]:
-    """The environments of one part, stepped in this process."""
-    from headrace.runtimes.remote import remote
-
-    if not plan.remote:
-        return [hosted(make(env, plan.graph.spec.num_envs // plan.collecting)) for _ in range(sets_of(plan))]
-    each = plan.graph.spec.num_envs // (plan.collector.replicas * plan.collector.groups)
-    return [remote(plan, group, lambda place: hosted(make(env, each))) for group in range(plan.collector.groups)]

@@ -24,11 +24,12 @@ from headrace.core.cells import Cell
 from headrace.envs import Episode, env_id
 from headrace.errors import FragmentError, PlanError, UsageError
 from headrace.graph import Graph, Plan
-from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells, part_of, together
+from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
+from headrace.graph.replicated import averaging, part_of, together
 from headrace.runtimes.base import PLAIN, Options, Runtime
 from headrace.runtimes.boot import present_cores
 from headrace.runtimes.group import APART
-from headrace.runtimes.inline import averaging, contents, fill
+from headrace.runtimes.inline import contents, fill
 from headrace.runtimes.shared import EPISODES, Role, Shared
 from headrace.runtimes.supervisor import Process, Supervisor
 from headrace.runtimes.worker import Task
@@ -162,14 +163,10 @@ class Processes(Runtime):
 
     def _look(self) -> None:
         """Take over what the processes have done since, and see to those that are in trouble."""
-        before = {process.name: process.started for process in self.processes}
         self.supervisor.look()
-        if self.group is not None and any(
-            process.restart_at is not None or before.get(process.name, process.started) != process.started
-            for process in self.processes
-            if process.task.role == "loop"
-        ):
-            self._regroup()
+        loops = [process for process in self.processes if process.task.role == "loop"]
+        if self.group is not None and any(process.restart_at is not None for process in loops):
+            self._regroup(loops)
         shared, progress = self.shared, self.progress
         progress.notices += self.supervisor.notices
         self.supervisor.notices.clear()
@@ -265,9 +262,8 @@ class Processes(Runtime):
                 self._look()
             self._look()
 
-    def _regroup(self) -> None:
+    def _regroup(self, loops: list[Process]) -> None:
         """Start those that learn as one anew, all of them: the others wait for one that is gone."""
-        loops = [process for process in self.processes if process.task.role == "loop"]
         self.group = (f"127.0.0.1:{free_port()}", self.plan.parts)
         for process in loops:
             process.kill()

@@ -18,7 +18,6 @@ from headrace.channels.device_table import DeviceTable
 from headrace.channels.rate import Rate
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
-from headrace.core.replicas import averaged
 from headrace.envs import Episode, Finished, JaxEnv
 from headrace.graph import Plan
 from headrace.graph.compile import (
@@ -30,9 +29,8 @@ from headrace.graph.compile import (
     consecutive,
     make_cells,
     node_key,
-    part_of,
-    together,
 )
+from headrace.graph.replicated import averaging, part_of, together
 from headrace.runtimes.base import Runtime
 from headrace.runtimes.group import mesh_of, same
 from headrace.services.progress import Progress
@@ -125,12 +123,7 @@ class Pure(Runtime):
         if self.parts == 1:
             return cycle(carry, began, learning)
         shared, own = Carry(cells=None, env=0, obs=0, table=0), Ticket(0, None)  # type: ignore[arg-type]
-
-        def averaging(*arguments: Any) -> tuple[Carry, Finished, dict[str, Any]]:
-            carry, finished, metrics = cycle(*arguments)
-            return carry, finished, averaged(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), metrics))
-
-        many = together(averaging, self.parts, (shared, own, own), (shared, 0, None), self.mesh)
+        many = together(averaging(cycle), self.parts, (shared, own, own), (shared, 0, None), self.mesh)
         result: tuple[Carry, Finished, dict[str, Any]] = many(carry, began, learning)
         return result
 

@@ -97,25 +97,33 @@ class RemoteEnv(HostEnv):
         """The worker closes them."""
 
 
-def remote(plan: Plan, number: int, part: Callable[[int], HostEnv]) -> HostEnv:
-    """The environments of one group, which are spread over all workers; `part` makes those at one place."""
-    workers, spec = plan.collector.replicas, plan.graph.spec
-    places = range(number * workers, (number + 1) * workers)
-    return Joined(spec.with_envs(spec.num_envs // plan.collector.groups), [part(place) for place in places])
+def local_envs(plan: Plan, env: Any) -> list[HostEnv]:
+    """The environments of one part of a run, all stepped in this process."""
+    if not plan.remote:
+        return _own(plan, env, sets_of(plan))
+    each = plan.graph.spec.num_envs // (plan.collector.replicas * plan.collector.groups)
+    return _groups(plan, lambda place: hosted(make(env, each)))
 
 
-def remote_envs(worker: Worker) -> list[HostEnv]:
+def worker_envs(worker: Worker) -> list[HostEnv]:
     """The environments of a process that acts: its own, or those of other processes."""
     plan, channel = worker.plan, worker.shared.lockstep
     if channel is None:
-        number = plan.graph.spec.num_envs // plan.collecting
-        return [hosted(make(worker.task.env, number)) for _ in range(sets_of(plan) if plan.loops else 1)]
+        return _own(plan, worker.task.env, sets_of(plan) if plan.loops else 1)
     spec = plan.graph.spec.with_envs(plan.graph.spec.num_envs // channel.replicas)
+    return _groups(plan, lambda place: RemoteEnv(spec, channel, place, worker.alive))
 
-    def part(place: int) -> HostEnv:
-        return RemoteEnv(spec, channel, place, worker.alive)
 
-    return [remote(plan, group, part) for group in range(plan.collector.groups)]
+def _own(plan: Plan, env: Any, sets: int) -> list[HostEnv]:
+    return [hosted(make(env, plan.graph.spec.num_envs // plan.collecting)) for _ in range(sets)]
+
+
+def _groups(plan: Plan, part: Callable[[int], HostEnv]) -> list[HostEnv]:
+    """Environments in groups, each spread over all workers; `part` makes those at one place."""
+    collector, spec = plan.collector, plan.graph.spec
+    each = spec.with_envs(spec.num_envs // collector.groups)
+    places = np.arange(collector.groups * collector.replicas).reshape(collector.groups, -1)
+    return [Joined(each, [part(int(place)) for place in group]) for group in places]
 
 
 def step(worker: Worker) -> None:

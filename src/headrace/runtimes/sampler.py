@@ -7,7 +7,7 @@ from functools import partial
 import jax
 
 from headrace.runtimes.collect import Collector
-from headrace.runtimes.remote import remote_envs
+from headrace.runtimes.remote import worker_envs
 from headrace.runtimes.shared import Mirror
 from headrace.runtimes.worker import PATIENCE, Worker
 
@@ -15,7 +15,7 @@ from headrace.runtimes.worker import PATIENCE, Worker
 def sample(worker: Worker) -> None:
     """Collect until told to stop."""
     shared, replica = worker.shared, worker.task.replica
-    (env,) = remote_envs(worker)
+    (env,) = worker_envs(worker)
     mirror = Mirror(shared, list(worker.start), worker.graph.where(domain="collect"))
     mirror.refresh()
 

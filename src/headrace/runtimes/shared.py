@@ -18,7 +18,8 @@ from headrace.channels.table import Table
 from headrace.core.cells import Cell
 from headrace.envs import Episode, Step
 from headrace.graph import Graph, Node, Plan
-from headrace.graph.compile import Programs, Shelf, Ticket, bases, share_of
+from headrace.graph.compile import Shelf, Ticket, bases, share_of
+from headrace.graph.gradients import changes
 from headrace.runtimes.pace import Pace
 from headrace.runtimes.part import table_of
 from headrace.types import Array, struct
@@ -220,12 +221,12 @@ class Shared:
 
 
 def message(part: Graph, shelf: Shelf, structs: Sequence[Any]) -> list[Any]:
-    """The shapes of what a loop sends in a pass: whether there is a gradient, whether it is the last, the changes."""
-    nodes = part.where(domain="learn", kind="stage")
+    """The shapes of what a loop sends: whether there are changes, whether they are a pass's last, and the changes."""
     values = {part.source.id: jax.tree.leaves(part.source.output)}
+    nodes = part.where(domain="learn", kind="stage")
     ticket = Ticket(bases(part, 0, 0), np.uint32(0))
-    changes, _ = jax.eval_shape(Programs(part, shelf).gradient(nodes), list(structs), values, ticket)
-    return [jax.ShapeDtypeStruct((3,), np.int64), *changes]
+    sent, _ = jax.eval_shape(lambda *given: changes(nodes, shelf, *given), list(structs), values, ticket)
+    return [jax.ShapeDtypeStruct((2,), np.int64), *sent]
 
 
 def _lockstep(layout: Layout, plan: Plan) -> Lockstep:

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,8 +22,9 @@ from headrace.core.algorithm import Algorithm
 from headrace.envs import make
 from headrace.errors import EnvError, HeadraceError
 from headrace.graph import Plan, trace
-from headrace.graph.compile import Programs, cell_shapes, part_of
+from headrace.graph.compile import Programs, cell_shapes
 from headrace.graph.plan import Cut, Fragment
+from headrace.graph.replicated import part_of
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.base import Options
 from headrace.runtimes.shared import Role, Shared
@@ -107,7 +109,7 @@ class Worker:
         roles: dict[Role, Callable[[Worker], None]] = {
             "environment": remote.step,
             "sampler": sampler.sample,
-            "loop": central.work if self.plan.gradients == "central" else loop.run,
+            "loop": partial(loop.run, kind=central.Working if self.plan.gradients == "central" else loop.Loop),
             "learner": learner.learn,
             "applier": central.apply,
             "evaluator": spectators.evaluate,
