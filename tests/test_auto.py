@@ -53,7 +53,7 @@ def test_it_tries_the_best_two_and_keeps_the_better(monkeypatch: pytest.MonkeyPa
     said: list[str] = []
     chosen = auto.choose(algorithm, "Pendulum-v1", seconds=0.5, say=said.append)
     tried = [line.split()[2] for line in said if line.startswith("auto: trying")]
-    assert len(tried) == 2
+    assert auto.FEWEST <= len(tried) <= auto.MOST
     assert chosen in tried
     table = said[-2].splitlines()
     assert {row.split()[0] for row in table[1:]} == set(auto.POLICIES)

@@ -1,23 +1,24 @@
-"""The policy `auto`: measure, predict every policy that fits, try the best two, keep the better one."""
+"""The policy `auto`: measure, predict every policy that fits, try the best few, keep one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace import api
 from headrace.core.algorithm import Algorithm
 from headrace.errors import HeadraceError
-from headrace.graph import Plan
+from headrace.graph import Graph, Plan
 from headrace.machine import Machine
 from headrace.policies import POLICIES
 from headrace.trial import try_out
 from headrace.tune import node_costs
 from headrace.types import tree_bytes
 
-TRIED = 2
-"""Policies that are run, of those predicted to be the fastest."""
+CLOSE, FEWEST, MOST = 0.75, 2, 4
+"""Tried are those predicted to be this share of the fastest or more, for the prediction tells no finer: at least so
+many, at most so many."""
 
 SECONDS, WARM = 4.0, 2.0
 """How long each of them is run, and before."""
@@ -25,8 +26,14 @@ SECONDS, WARM = 4.0, 2.0
 CROSSING = 60e-6
 """Seconds that a hand-over between two processes takes."""
 
+REDUCING = 1.2e-3
+"""Seconds that replicas in processes of one machine take to average a small gradient (gloo, 2026-11-15)."""
+
 COPYING = 4e9
 """Bytes in a second that one core copies through shared memory."""
+
+NODES = ("step", "act", "learn")
+"""What must be measured for a prediction."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,8 @@ def choose(
     say: Callable[[str], Any] = print,
 ) -> str:
     """The name of the policy to use, after saying what was measured and why."""
-    unit = "env steps/s"
     costs = node_costs(algorithm, env, say)
+    cores = Machine.detect().cores
     found: list[Candidate] = []
     for name in POLICIES:
         try:
@@ -58,13 +65,15 @@ def choose(
         except HeadraceError as error:
             found.append(Candidate(name, None, 0.0, f"refused: {error}"))
             continue
-        speed, why = predict(plan, costs, Machine.detect().cores)
-        found.append(Candidate(name, plan, speed, why))
+        found.append(Candidate(name, plan, *predict(plan, costs, cores, _updates(algorithm, plan))))
     ranked = sorted((one for one in found if one.plan is not None), key=lambda one: -one.expected)
-    tried = [_tried(one, algorithm, env, seconds, say) for one in ranked[:TRIED]]
+    close = [one for one in ranked if one.expected >= CLOSE * ranked[0].expected]
+    number = min(max(len(close), FEWEST), MOST)
+    tried = [_tried(one, algorithm, env, seconds, say) for one in ranked[:number]]
     best = max(tried, key=lambda one: one.measured or 0.0)
-    say(_table([*tried, *ranked[TRIED:], *(one for one in found if one.plan is None)], unit))
-    say(f"auto: {best.policy}, {best.measured:,.0f} {unit}; {best.why}.")
+    refused = [one for one in found if one.plan is None]
+    say(_table([*tried, *ranked[number:], *refused], predicted=bool(costs)))
+    say(f"auto: {best.policy}, {best.measured:,.0f} env steps/s; {best.why}.")
     return best.policy
 
 
@@ -72,20 +81,31 @@ def _tried(one: Candidate, algorithm: Algorithm[Any], env: Any, seconds: float, 
     assert one.plan is not None
     say(f"auto: trying {one.policy} for {seconds:g} s")
     speed = try_out(one.plan, algorithm, env, seconds=seconds, warm=WARM)
-    return Candidate(one.policy, one.plan, one.expected, one.why, speed.env_steps)
+    return replace(one, measured=speed.env_steps)
 
 
-def predict(plan: Plan, costs: Mapping[str, float], cores: int) -> tuple[float, str]:
+def _updates(algorithm: Algorithm[Any], plan: Plan) -> int:
+    """Steps down a gradient that a learning pass takes."""
+    graph = plan.graph
+    if not graph.on_policy:
+        return 1
+    rows = graph.spec.num_envs * graph.only("env.step").times
+    return int(graph.source.option("epochs")) * max(1, rows // getattr(algorithm.config, "minibatch_size", rows))
+
+
+def predict(plan: Plan, costs: Mapping[str, float], cores: int, updates: int = 1) -> tuple[float, str]:
     """Environment steps in a second, and what they wait for.
 
     `costs` are seconds of one core for one environment step: `step`, `act` and `learn`; and of the whole loop on all
-    cores, `alone`. Without them a loop that can be one program comes first.
+    cores, `alone`. Without them the numbers are a ranking only: a loop that can be one program comes first. `updates`
+    are the gradients of a learning pass.
     """
     graph = plan.graph
-    if not costs:
-        one_program = graph.spec.pure and len(plan.fragments) == 1
-        return (2.0 if plan.parts == 1 else 1.5) if one_program else 1.0, "one program, nothing crosses" * one_program
-    step, act, learn = costs["step"], costs["act"], costs["learn"]
+    if not all(name in costs for name in NODES):
+        if graph.spec.pure and len(plan.fragments) == 1:
+            return (2.0 if plan.parts == 1 else 1.8), "one program, nothing crosses"
+        return 1.0, "not predicted"
+    step, act, learn = (costs[name] for name in NODES)
     alone = costs.get("alone", step + act + learn)
     wide = max(learn / cores, alone - step - act)  # learning with all cores
     per_pass = graph.spec.num_envs * graph.only("env.step").times
@@ -95,9 +115,10 @@ def predict(plan: Plan, costs: Mapping[str, float], cores: int) -> tuple[float, 
     crossing = (CROSSING + weights) / (per_pass * fused)
     if plan.parts > 1:
         share = min(plan.parts, cores)
-        calls = graph.source.option("epochs") * 8 if graph.on_policy else fused
-        gradients = calls * (CROSSING + weights) / (per_pass * fused) if plan.gradients == "reduce" else crossing
-        return 1 / ((step + act + learn) / share + gradients), f"{plan.parts} whole loops, gradients cross"
+        passes = 1 if graph.on_policy else _learned_per_step(graph) * per_pass
+        message = REDUCING + weights if plan.gradients == "reduce" else (CROSSING + weights) / share
+        crossing = passes * updates * message / per_pass
+        return 1 / ((step + act + learn) / share + crossing), f"{plan.parts} whole loops, gradients cross"
     if plan.remote and plan.loops:
         workers = min(plan.collector.replicas, max(1, cores - 1))
         hand = CROSSING * plan.collector.groups * plan.collector.replicas / graph.spec.num_envs
@@ -120,10 +141,15 @@ def predict(plan: Plan, costs: Mapping[str, float], cores: int) -> tuple[float, 
     return 1 / ((step + act + learn) / cores + crossing), "collecting beside learning"
 
 
-def _table(found: list[Candidate], unit: str) -> str:
-    rows = [("policy", f"expected {unit}", f"measured {unit}", "")]
+def _learned_per_step(graph: Graph) -> float:
+    """Learning passes that a replay loop earns by an environment step."""
+    return float(graph.source.option("per_insert")) / int(graph.source.option("size"))
+
+
+def _table(found: list[Candidate], predicted: bool) -> str:
+    rows = [("policy", "expected env steps/s", "measured env steps/s", "")]
     for one in found:
-        expected = f"{one.expected:,.0f}" if one.plan is not None else "-"
+        expected = f"{one.expected:,.0f}" if predicted and one.plan is not None else "-"
         rows.append((one.policy, expected, f"{one.measured:,.0f}" if one.measured else "-", one.why))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return "\n".join("  ".join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]).rstrip() for row in rows)

@@ -25,7 +25,7 @@ from headrace.services.video import check_file
 from headrace.trial import try_out
 
 INTERRUPTED = 130
-AUTO = "Whichever of these runs fastest here: measured, predicted, and the best two tried."
+AUTO = "Whichever of these runs fastest here: measured, predicted, and the best few tried."
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from headrace.envs.base import Episode, HostEnv, Step, optional, seeds
-from headrace.envs.gymnasium_env import quiet
 from headrace.envs.ids import suggest
 from headrace.envs.spaces import Actions, choices, not_finite, observations
+from headrace.envs.stepped import quiet
 from headrace.errors import EnvError
 from headrace.types import MASK, Array, EnvSpec, Tree
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from headrace.envs.base import optional
-from headrace.envs.gymnasium_env import quiet
 from headrace.envs.ids import suggest
 from headrace.envs.jax_env import BatchedEnv, SingleEnv
 from headrace.envs.spaces import Actions, observed, tidy
+from headrace.envs.stepped import quiet
 from headrace.errors import EnvError
 from headrace.types import Array, Discrete, Tree
 

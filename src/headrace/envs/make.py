@@ -18,10 +18,11 @@ from headrace.config import load_object, object_path
 from headrace.envs.base import HostEnv, JaxEnv
 from headrace.envs.brax_env import make_brax
 from headrace.envs.envpool_env import EnvPoolEnv
-from headrace.envs.gymnasium_env import GymnasiumEnv, quiet
+from headrace.envs.gymnasium_env import GymnasiumEnv
 from headrace.envs.gymnax_env import make_gymnax
 from headrace.envs.ids import suggest
 from headrace.envs.pettingzoo_env import PettingZooEnv, is_parallel, make_pettingzoo
+from headrace.envs.stepped import quiet
 from headrace.errors import ConfigError, EnvError
 
 EnvLike = str | Callable[..., Any]

@@ -12,14 +12,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from headrace.envs.base import Episode, HostEnv, Step, optional, seeds
-from headrace.envs.gymnasium_env import quiet
+from headrace.envs.base import Step, optional, seeds
 from headrace.envs.spaces import Actions, MisfitError, Observations, Rows, not_finite, observations
+from headrace.envs.stepped import Stepped, quiet, sentence
 from headrace.errors import EnvError, nearest
 from headrace.types import Array, Box, Discrete, EnvSpec, MultiDiscrete, Space, Tree
 
 
-class PettingZooEnv(HostEnv):
+class PettingZooEnv(Stepped):
     """Parallel environments of one kind, side by side; with `render`, the first of them can be drawn.
 
     A team is one actor to the loop: it shows a row for each agent, takes their actions side by side, and is paid the
@@ -27,43 +27,33 @@ class PettingZooEnv(HostEnv):
     """
 
     def __init__(self, name: str, envs: Sequence[Any], *, render: bool = False):
-        self._envs = list(envs)
-        self._render = render
-        self._agents = _agents(self._envs[0], name)
-        team, num_envs = len(self._agents), len(self._envs)
+        self._agents = _agents(envs[0], name)
+        team, num_envs = len(self._agents), len(envs)
         with quiet():
-            seen, acted = _spaces(self._envs[0], self._agents, name)
+            seen, acted = _spaces(envs[0], self._agents, name)
             # A row for each agent of each environment, as if every agent were an environment of its own.
             self._rows = num_envs * team
             self._actions = Actions(acted, name, self._rows)
-            self._layout = _layout(seen, self._actions.space, name)
+            layout = _layout(seen, self._actions.space, name)
         self._shape = acted.shape
-        seen_space = _plain(self._layout)
-        self.spec = EnvSpec(
+        seen_space = _plain(layout)
+        spec = EnvSpec(
             name,
             Box((team, math.prod(seen_space.shape)), seen_space.dtype),
             _side_by_side(self._actions.space, team),
             num_envs,
             agents=team,
         )
-        self._buffers = [_Buffers(self._layout, num_envs, team) for _ in range(2)]
-        self._none = np.zeros(num_envs, bool)
-        self._turn = 0
-        self._count = 0
-        self._began = [0] * num_envs
-        self._returns = [0.0] * num_envs
-        self._finished: list[Episode] = []
+        super().__init__(spec, envs, layout, render=render, team=team)
 
     def reset(self, seed: int) -> Tree:
         buffers = self._next_buffers()
-        self._count = 0
-        self._began = [0] * self.spec.num_envs
-        self._returns = [0.0] * self.spec.num_envs
+        self._start()
         with quiet():
             for index, start in enumerate(seeds(seed, self.spec.num_envs)):
-                self._reset_one(index, buffers.first, start)
-        self._check(buffers.first, "a first observation")
-        return buffers.obs
+                self._reset_one(index, buffers.obs, start)
+        self._check(buffers.obs, "a first observation")
+        return self._shown(buffers.obs)
 
     def step(self, action: Array) -> Step:
         if len(action) != self.spec.num_envs:
@@ -83,7 +73,8 @@ class PettingZooEnv(HostEnv):
                 gain = sum(float(paid[agent]) for agent in self._agents) / team
                 over = [agent for agent in self._agents if terminated[agent] or truncated[agent]]
                 if over:
-                    self._end(index, over, all(terminated[agent] for agent in over), buffers, first=not ended)
+                    self._require_all(index, over)
+                    buffers.end(index, all(terminated[agent] for agent in over), first=not ended)
                     ended.append(index)
             except EnvError:
                 raise
@@ -91,50 +82,31 @@ class PettingZooEnv(HostEnv):
                 raise self._blame(index, error) from error
             gains.append(gain)
             self._returns[index] += gain
-        self._take_in(buffers.last, seen)
+        self._take_in(buffers.next_obs, seen)
         buffers.reward[:] = gains
         if not math.isfinite(sum(gains)):
             raise self._not_finite(not_finite(buffers.reward, len(gains)), "a reward", rows)
-        self._check(buffers.last, "an observation", rows)
+        self._check(buffers.next_obs, "an observation", rows)
+        next_obs = self._shown(buffers.next_obs)
         if not ended:
-            return Step(buffers.next_obs, buffers.reward, self._none, self._none, buffers.next_obs)
-        buffers.first.copy(buffers.last)
+            return Step(next_obs, buffers.reward, self._none, self._none, next_obs)
+        buffers.obs.copy(buffers.next_obs)
+        self._end(ended)
         for index in ended:
-            self._finished.append(Episode(self._returns[index], self._count - self._began[index]))
-            self._began[index] = self._count
-            self._returns[index] = 0.0
-            self._reset_one(index, buffers.first, None)
-        self._check(buffers.first, "a first observation")
-        return Step(buffers.obs, buffers.reward, buffers.terminated, buffers.truncated, buffers.next_obs)
+            self._reset_one(index, buffers.obs, None)
+        self._check(buffers.obs, "a first observation")
+        return Step(self._shown(buffers.obs), buffers.reward, buffers.terminated, buffers.truncated, next_obs)
 
-    def drain(self) -> list[Episode]:
-        finished, self._finished = self._finished, []
-        return finished
+    def _shown(self, rows: Rows) -> Tree:
+        """What teams see: a row for each agent."""
+        return rows.tree.reshape(self.spec.num_envs, len(self._agents), -1)
 
-    def render(self) -> np.ndarray[Any, Any] | None:
-        if not self._render:
-            return None
-        try:
-            with quiet():
-                frame = self._envs[0].render()
-        except Exception as error:
-            raise EnvError(f"'{self.spec.id}' cannot be drawn here ({_sentence(error)}).") from error
-        return None if frame is None else np.asarray(frame)
-
-    def close(self) -> None:
-        for env in self._envs:
-            env.close()
-
-    def _end(self, index: int, over: list[Any], terminated: bool, buffers: _Buffers, first: bool) -> None:
+    def _require_all(self, index: int, over: list[Any]) -> None:
         if len(over) < len(self._agents):
             raise EnvError(
                 f"'{self.spec.id}' (environment {index}) ended at step {self._count} for {', '.join(map(str, over))} "
                 f"and not for the others; headrace plays teams that stay together: wrap it so that all end at once."
             )
-        if first:
-            buffers.terminated.fill(False)
-            buffers.truncated.fill(False)
-        (buffers.terminated if terminated else buffers.truncated)[index] = True
 
     def _reset_one(self, index: int, rows: Rows, seed: int | None) -> None:
         try:
@@ -155,17 +127,10 @@ class PettingZooEnv(HostEnv):
                     raise self._blame(row // len(self._agents), error) from error
             raise
 
-    def _next_buffers(self) -> _Buffers:
-        self._turn ^= 1
-        return self._buffers[self._turn]
-
     def _blame(self, index: int, error: Exception) -> EnvError:
-        what = f"raised {_sentence(error)}"
-        if isinstance(error, MisfitError):
-            what = str(error)
-        elif isinstance(error, KeyError) and error.args and error.args[0] in self._agents:
-            what = f"returned nothing for agent '{error.args[0]}'"
-        return EnvError(f"'{self.spec.id}' (environment {index}) {what} at step {self._count}.")
+        if isinstance(error, KeyError) and error.args and error.args[0] in self._agents:
+            error = MisfitError(f"returned nothing for agent '{error.args[0]}'")
+        return super()._blame(index, error)
 
     def _check(self, rows: Rows, what: str, actions: Array | None = None) -> None:
         with np.errstate(invalid="ignore"):
@@ -177,24 +142,7 @@ class PettingZooEnv(HostEnv):
     def _not_finite(self, index: int | None, what: str, actions: Array | None = None) -> EnvError:
         team = len(self._agents)
         mine = None if actions is None or index is None else actions[index * team : (index + 1) * team]
-        diverged = mine is not None and not np.all(np.isfinite(mine))
-        why = ", after an action that was not finite either: training has diverged" if diverged else ""
-        return EnvError(
-            f"'{self.spec.id}' (environment {index}) returned {what} that is not finite at step {self._count}{why}."
-        )
-
-
-class _Buffers:
-    """The arrays of one step."""
-
-    def __init__(self, layout: Observations, num_envs: int, team: int):
-        self.first = Rows(layout, num_envs * team)
-        self.last = Rows(layout, num_envs * team)
-        self.obs = self.first.tree.reshape(num_envs, team, -1)
-        self.next_obs = self.last.tree.reshape(num_envs, team, -1)
-        self.reward = np.zeros(num_envs, np.float32)
-        self.terminated = np.zeros(num_envs, bool)
-        self.truncated = np.zeros(num_envs, bool)
+        return self._blame_number(index, what, mine)
 
 
 def make_pettingzoo(name: str, num_envs: int, *, render: bool = False) -> PettingZooEnv:
@@ -208,7 +156,7 @@ def make_pettingzoo(name: str, num_envs: int, *, render: bool = False) -> Pettin
         with quiet():
             envs = [make(render_mode="rgb_array") if render and i == 0 else make() for i in range(num_envs)]
     except Exception as error:
-        raise EnvError(f"'{name}' cannot be made: {_sentence(error)}.") from error
+        raise EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
     return PettingZooEnv(name, envs, render=render)
 
 
@@ -279,8 +227,3 @@ def _side_by_side(action: Space, team: int) -> Space:
             return Box((team * math.prod(shape),), dtype, bounded, low * team, high * team)
         case _:
             raise TypeError(f"no actions side by side in {action}")
-
-
-def _sentence(error: Exception) -> str:
-    text = " ".join(str(error).split()).rstrip(".")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

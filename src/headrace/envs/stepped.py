@@ -1,0 +1,122 @@
+"""Environments that are Python objects, stepped one after the other: what all kinds of them have in common."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from headrace.envs.base import Episode, HostEnv
+from headrace.envs.spaces import MisfitError, Observations, Rows
+from headrace.errors import EnvError
+from headrace.types import Array, EnvSpec
+
+
+class Stepped(HostEnv):
+    """Environments of one kind, side by side; with `render`, the first of them can be drawn."""
+
+    def __init__(self, spec: EnvSpec, envs: Sequence[Any], layout: Observations, *, render: bool, team: int = 1):
+        """`team` is how many rows of `layout` an environment shows at a time."""
+        self.spec = spec
+        self._envs = list(envs)
+        self._render = render
+        self._buffers = [Buffers(layout, spec.num_envs, team) for _ in range(2)]
+        self._none = np.zeros(spec.num_envs, bool)
+        self._turn = 0
+        self._finished: list[Episode] = []
+        self._start()
+
+    def drain(self) -> list[Episode]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def render(self) -> np.ndarray[Any, Any] | None:
+        if not self._render:
+            return None
+        try:
+            with quiet():
+                frame = self._envs[0].render()
+        except Exception as error:
+            advice = "; on a machine without a screen, MuJoCo needs MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+            advice = advice if "mujoco" in sys.modules else ""
+            raise EnvError(f"'{self.spec.id}' cannot be drawn here ({sentence(error)}){advice}.") from error
+        return None if frame is None else np.asarray(frame)
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _start(self) -> None:
+        """Begin to count steps and returns."""
+        self._count = 0
+        self._began = [0] * self.spec.num_envs
+        self._returns = [0.0] * self.spec.num_envs
+
+    def _end(self, ended: Sequence[int]) -> None:
+        """Note the episodes that ended at this step."""
+        for index in ended:
+            self._finished.append(Episode(self._returns[index], self._count - self._began[index]))
+            self._began[index] = self._count
+            self._returns[index] = 0.0
+
+    def _next_buffers(self) -> Buffers:
+        self._turn ^= 1
+        return self._buffers[self._turn]
+
+    def _blame(self, index: int, error: Exception) -> EnvError:
+        """What to say of an environment that raised, or returned what it should not."""
+        what = str(error) if isinstance(error, MisfitError) else f"raised {sentence(error)}"
+        return EnvError(f"'{self.spec.id}' (environment {index}) {what} at step {self._count}.")
+
+    def _blame_number(self, index: int | None, what: str, actions: Array | None = None) -> EnvError:
+        """What to say of one that returned a number that is none; `actions` are what it was given."""
+        diverged = actions is not None and not np.all(np.isfinite(actions))
+        why = ", after an action that was not finite either: training has diverged" if diverged else ""
+        return EnvError(
+            f"'{self.spec.id}' (environment {index}) returned {what} that is not finite at step {self._count}{why}."
+        )
+
+
+class Buffers:
+    """The arrays of one step."""
+
+    def __init__(self, layout: Observations, num_envs: int, team: int):
+        self.obs = Rows(layout, num_envs * team)
+        self.next_obs = Rows(layout, num_envs * team)
+        self.reward = np.zeros(num_envs, np.float32)
+        self.terminated = np.zeros(num_envs, bool)
+        self.truncated = np.zeros(num_envs, bool)
+
+    def end(self, index: int, terminated: bool, first: bool) -> None:
+        """Mark the end of an episode, the `first` of this step or a further one."""
+        if first:
+            self.terminated.fill(False)
+            self.truncated.fill(False)
+        (self.terminated if terminated else self.truncated)[index] = True
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep advice meant for the environment's author off the user's terminal."""
+    mujoco: Any = sys.modules.get("mujoco")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if mujoco is None:
+            yield
+            return
+        before = mujoco.get_mju_user_warning()
+        mujoco.set_mju_user_warning(lambda text: None)
+        try:
+            yield
+        finally:
+            mujoco.set_mju_user_warning(before)
+
+
+def sentence(error: Exception) -> str:
+    """An exception in one line."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
