@@ -2,14 +2,16 @@
 
     python bench/policies.py [seconds] [workload ...]        default: 5 s for each, all workloads
 
-Untuned plans, nobody watching. Where `auto` chose another policy than the fastest seen, the two take turns again, so
-that the best is not only the luckiest.
+Of workloads that are not named, what was recorded stays. Untuned plans, nobody watching. Where `auto` chose another
+policy than the fastest seen, the two take turns again, so that the best is not only the luckiest.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
+from pathlib import Path
 
 from measure import report
 
@@ -38,9 +40,16 @@ def steps(algorithm: headrace.Algorithm, env: str, policy: str) -> float:
     return try_out(plan, algorithm, env, seconds=SECONDS, warm=2).env_steps
 
 
+def kept() -> dict[str, object]:
+    """What is recorded of the workloads that are not measured now."""
+    others = tuple(f"{what} (" for what in WORKLOADS if what not in CHOSEN)
+    path = Path(__file__).parent / "results" / "policies.json"
+    recorded = json.loads(path.read_text()) if path.exists() and others else {}
+    return {name: value for name, value in recorded.items() if name.startswith(others)}
+
+
 def main() -> None:
-    figures: dict[str, object] = {}
-    winners = set()
+    figures = kept()
     for what in CHOSEN:
         algorithm, env = WORKLOADS[what]
         name = f"{what} ({algorithm.name} {env})"
@@ -54,7 +63,6 @@ def main() -> None:
             figures[f"{name}, {policy}, env steps/s"] = seen[policy]
             print(f"{name}: {policy}: {seen[policy]:,.0f} env steps/s", flush=True)
         best = max(seen, key=lambda policy: seen[policy])
-        winners.add(best)
         chosen = auto.choose(algorithm, env)
         ratio = 1.0
         if chosen != best:
@@ -64,6 +72,7 @@ def main() -> None:
             ratio = statistics.median(again[chosen]) / statistics.median(again[best])
         figures |= {f"{name}, fastest": best, f"{name}, auto": chosen, f"{name}, auto / fastest (at least 0.93)": ratio}
         print(f"{name}: fastest {best}, auto {chosen}: {ratio:.3f}", flush=True)
+    winners = {str(value) for name, value in figures.items() if name.endswith(", fastest")}
     figures["policies that win somewhere"] = ", ".join(sorted(winners))
     report("policies", figures)
 

@@ -27,6 +27,7 @@ from headrace.tune import Choice, tune
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
 PAIRS = ((headrace.SAC(), "HalfCheetah-v5"), (headrace.DQN(), "CartPole-v1"), (headrace.PPO(), "CartPole-v1"))
 POLICY = "desktop"
+ROUNDS = 2
 
 
 def speed(algorithm: Algorithm, env: str, choice: Choice | None, seconds: float) -> float:
@@ -69,9 +70,9 @@ def main() -> None:
         best = cells[max(range(len(cells)), key=lambda i: list(speeds.values())[i])]
         turns: dict[str, Choice | None] = {"best cell": best, "tuned": chosen, "untuned": None}
         again: dict[str, list[float]] = {what: [] for what in turns}
-        for i in range(4):
+        for i in range(ROUNDS):
             for what in list(turns) if i % 2 == 0 else reversed(list(turns)):
-                again[what].append(speed(algorithm, env, turns[what], 2 * SECONDS))
+                again[what].append(speed(algorithm, env, turns[what], 3 * SECONDS))
         medians = {what: statistics.median(rates) for what, rates in again.items()}
         figures |= {f"{name}, {what}": value for what, value in medians.items()}
         figures[f"{name}, the choice"] = str(replace(chosen, expected=None))

@@ -17,7 +17,7 @@ def expected(algorithm: headrace.Algorithm, env: str, policy: str, **costs: floa
 
 
 def test_nothing_beats_one_process_where_everything_is_cheap() -> None:
-    costs = {"step": CHEAP, "act": CHEAP, "learn": CHEAP, "alone": 3 * CHEAP}
+    costs = {"step": CHEAP, "act": CHEAP, "learn": CHEAP, "wide": CHEAP}
     speeds = {
         policy: expected(headrace.PPO(num_envs=8, horizon=16, minibatch_size=32), "CartPole-v1", policy, **costs)
         for policy in ("single", "single_learner_coarse", "single_learner_fine", "multiple_learners", "environments")
@@ -26,13 +26,13 @@ def test_nothing_beats_one_process_where_everything_is_cheap() -> None:
 
 
 def test_dear_environments_are_worth_processes_of_their_own() -> None:
-    costs = {"step": DEAR, "act": CHEAP, "learn": CHEAP, "alone": DEAR + 2 * CHEAP}
+    costs = {"step": DEAR, "act": CHEAP, "learn": CHEAP, "wide": CHEAP}
     plan = headrace.PPO()
     assert expected(plan, "CartPole-v1", "desktop", **costs) > 1.5 * expected(plan, "CartPole-v1", "single", **costs)
 
 
 def test_dear_learning_is_worth_two_learners() -> None:
-    costs = {"step": CHEAP, "act": CHEAP, "learn": DEAR, "alone": DEAR}
+    costs = {"step": CHEAP, "act": CHEAP, "learn": DEAR, "wide": DEAR}
     speeds = {
         policy: expected(headrace.SAC(), "Pendulum-v1", policy, **costs)
         for policy in ("single", "desktop", "dual_device")
@@ -47,7 +47,7 @@ def test_a_jax_environment_is_one_program() -> None:
 
 @pytest.mark.skipif(os.environ.get("HEADRACE_LONG") != "1", reason="half a minute: HEADRACE_LONG=1 has it")
 def test_it_tries_the_best_two_and_keeps_the_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = {"step": CHEAP, "act": CHEAP, "learn": DEAR, "alone": DEAR}
+    costs = {"step": CHEAP, "act": CHEAP, "learn": DEAR, "wide": DEAR}
     monkeypatch.setattr(auto, "node_costs", lambda *_: costs)
     algorithm = headrace.SAC(num_envs=4, warmup=64, batch_size=32, hidden=(16,), replay_capacity=2000)
     said: list[str] = []

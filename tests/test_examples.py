@@ -42,7 +42,9 @@ def test_the_corridor_is_learned_with_its_mask(tmp_path: Path) -> None:
 def test_a_network_of_ones_own_is_learned(tmp_path: Path) -> None:
     residual = example("custom_network").residual
     algorithm = headrace.SAC(network=residual, hidden=(64, 64), warmup=256)
-    run = headrace.train(algorithm, "Pendulum-v1", steps=1_500, seed=1, out=tmp_path / "run", progress=False)
+    run = headrace.train(
+        algorithm, "Pendulum-v1", steps=1_500, policy="single", seed=1, out=tmp_path / "run", progress=False
+    )
     assert run.metrics[-1]["time/updates"] > 0
     assert type(run.cells["actor"].module).__name__ == "Residual"
     assert headrace.Run.load(run.path).cells["actor"].module.inputs == (run.graph.spec.observation,)

@@ -10,7 +10,6 @@ import pytest
 import headrace
 
 GOALS = [
-    ("ppo", "CartPole-v1", 475, 1, None),
     ("ppo", "gymnax:CartPole-v1", 475, 1, None),
     ("sac", "Pendulum-v1", -200, 1, None),
 ]

@@ -26,8 +26,9 @@ SECONDS, WARM = 4.0, 2.0
 CROSSING = 60e-6
 """Seconds that a hand-over between two processes takes."""
 
-REDUCING = 1.2e-3
-"""Seconds that replicas in processes of one machine take to average a small gradient (gloo, 2026-11-15)."""
+REDUCING = 2e-3
+"""Seconds that replicas in processes of one machine take to average a small gradient, beside their work (gloo; 1.2e-3
+alone, 2026-11-16)."""
 
 COPYING = 4e9
 """Bytes in a second that one core copies through shared memory."""
@@ -72,7 +73,7 @@ def choose(
     tried = [_tried(one, algorithm, env, seconds, say) for one in ranked[:number]]
     best = max(tried, key=lambda one: one.measured or 0.0)
     refused = [one for one in found if one.plan is None]
-    say(_table([*tried, *ranked[number:], *refused], predicted=bool(costs)))
+    say(_table([*tried, *ranked[number:], *refused], predicted=all(name in costs for name in NODES)))
     say(f"auto: {best.policy}, {best.measured:,.0f} env steps/s; {best.why}.")
     return best.policy
 
@@ -96,8 +97,8 @@ def _updates(algorithm: Algorithm[Any], plan: Plan) -> int:
 def predict(plan: Plan, costs: Mapping[str, float], cores: int, updates: int = 1) -> tuple[float, str]:
     """Environment steps in a second, and what they wait for.
 
-    `costs` are seconds of one core for one environment step: `step`, `act` and `learn`; and of the whole loop on all
-    cores, `alone`. Without them the numbers are a ranking only: a loop that can be one program comes first. `updates`
+    `costs` are seconds of one core for one environment step: `step`, `act` and `learn`; and to learn with all cores,
+    `wide`. Without them the numbers are a ranking only: a loop that can be one program comes first. `updates`
     are the gradients of a learning pass.
     """
     graph = plan.graph
@@ -106,8 +107,7 @@ def predict(plan: Plan, costs: Mapping[str, float], cores: int, updates: int = 1
             return (2.0 if plan.parts == 1 else 1.8), "one program, nothing crosses"
         return 1.0, "not predicted"
     step, act, learn = (costs[name] for name in NODES)
-    alone = costs.get("alone", step + act + learn)
-    wide = max(learn / cores, alone - step - act)  # learning with all cores
+    wide = costs.get("wide", learn / cores**0.5)
     per_pass = graph.spec.num_envs * graph.only("env.step").times
     weights = tree_bytes(graph.cells) / COPYING
     rows = tree_bytes(graph.stored) / per_pass / COPYING
@@ -125,7 +125,7 @@ def predict(plan: Plan, costs: Mapping[str, float], cores: int, updates: int = 1
         overlapped = max(step / workers, act + hand) if plan.collector.groups > 1 else step / workers + act + hand
         return 1 / (overlapped + wide), "environments apart, every step crosses"
     if plan.loops:
-        return 1 / alone, "one process, nothing crosses"
+        return 1 / (step + act + wide), "one process, nothing crosses"
     samplers = min(plan.collector.replicas, cores)
     collecting = (step + act) / samplers + rows
     if all(cut.staleness == 0 for cut in plan.cuts):

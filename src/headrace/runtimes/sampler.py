@@ -33,14 +33,14 @@ def sample(worker: Worker) -> None:
     free = 0
     try:
         while not worker.over():
-            worker.stand()
+            if worker.asked_to_pause:
+                worker.stand()
+                continue
             # Learning only ever allows more: the limiter is asked again when what it allowed is collected.
             if number >= free:
-                if not worker.wait(partial(_may_collect, worker, number)):
-                    break
+                worker.wait(partial(_may_collect, worker, number))
                 free = _free_until(worker)
-            if worker.asked_to_pause:
-                continue
+                continue  # a pause, or the end, may have come meanwhile
             mirror.refresh()
             if not shared.steps[replica]:
                 worker.be_long()

@@ -11,6 +11,7 @@ import os
 import textwrap
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from headrace.core.algorithm import Algorithm
@@ -25,7 +26,7 @@ from headrace.tune import tell
 from headrace.tune.cache import cached, remember
 from headrace.tune.choice import Choice
 from headrace.tune.jobs import jobs
-from headrace.tune.measure import measured, waves
+from headrace.tune.measure import Job, measured, waves
 from headrace.tune.model import Terms, load
 from headrace.tune.search import Freedom, choose
 from headrace.types import EnvSpec
@@ -95,7 +96,7 @@ def tune(
 def node_costs(
     algorithm: Algorithm[Any], env: Any, say: Callable[[str], Any] = print, seconds: float = 20.0
 ) -> dict[str, float]:
-    """Seconds of a core for one environment step: to `step`, to `act` and to `learn`; of the whole loop `alone`.
+    """Seconds of a core for one environment step: to `step`, to `act`, to `learn`; and to learn with all cores, `wide`.
 
     What could not be measured is left out.
     """
@@ -103,25 +104,24 @@ def node_costs(
     spec = _spec(env, algorithm.config.num_envs)
     if spec.pure:
         return found  # one program, whose nodes cannot be told apart
-    for i, policy in enumerate(("desktop", "single")):
-        plan = fuse(POLICIES[policy](trace(algorithm, spec), machine, None))
-        terms, usual = _terms(plan, machine), _usual(algorithm, plan)
-        freedom = Freedom(envs=False, replicas=not terms.alone)
-        say(f"{algorithm.name} on {env_id(env)}, {policy} policy: measuring for up to {seconds / 2:g} s.")
-        groups = waves(jobs(algorithm, env, plan, terms, usual, freedom))
-        costs, _ = measured(groups, began + (i + 1) * seconds / 2 - MARGIN)
-        if not costs.collect or not costs.learn:
-            continue
-        name, threads, repeat, size = min(costs.learn, key=lambda key: (key[1], abs(key[2] - usual.repeat)))
-        learn = costs.learn[name, threads, repeat, size] / (repeat * size) * terms.per_insert
+    say(f"{algorithm.name} on {env_id(env)}: measuring for up to {seconds:g} s.")
+    plan = fuse(POLICIES["desktop"](trace(algorithm, spec), machine, None))
+    terms, usual = _terms(plan, machine), _usual(algorithm, plan)
+    sampler, learner, *_ = jobs(algorithm, env, plan, terms, usual, Freedom(envs=False, replicas=True))
+    everyone = Job(replace(learner.task, threads=machine.cores), tuple(range(machine.cores)))
+    costs, _ = measured(waves([sampler, learner, everyone]), began + seconds - MARGIN)
+    for (_, threads, repeat, size), taken in sorted(
+        costs.learn.items(), key=lambda one: -abs(one[0][2] - usual.repeat)
+    ):
+        each = taken / (repeat * size) * terms.per_insert  # at last of the program nearest to the usual one
+        found |= {"learn": each} if threads == learner.task.threads else {}
+        found |= {"wide": each} if threads == machine.cores else {}
+    if costs.collect:
         envs = spec.num_envs
         collect = costs.collecting(envs) / (envs * terms.steps)
-        if terms.alone:
-            found["alone"] = collect + learn
-            continue
         # On a line through two numbers of environments: what does not grow with them is acting's.
         fixed = max(0.0, 2 * costs.collecting(max(1, envs // 2)) - costs.collecting(envs)) / (envs * terms.steps)
-        found |= {"learn": learn, "act": min(fixed, collect / 2), "step": collect - min(fixed, collect / 2)}
+        found |= {"act": min(fixed, collect / 2), "step": collect - min(fixed, collect / 2)}
     return found
 
 
