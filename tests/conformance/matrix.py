@@ -125,7 +125,8 @@ def inline_elsewhere(name: str, policy: str, passes: int, folder: Path) -> list[
     on a device each.
     """
     out = folder / "cells.npz"
-    flags = "--xla_cpu_multi_thread_eigen=false --xla_force_host_platform_device_count=2"
+    flags = os.environ.get("XLA_FLAGS", "")
+    flags += " --xla_cpu_multi_thread_eigen=false --xla_force_host_platform_device_count=2"
     path = os.pathsep.join([str(Path(headrace.__file__).parents[1]), str(Path(__file__).parent)])
     code = f"import matrix; matrix.save({name!r}, {policy!r}, {passes}, {str(out)!r})"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": path})

@@ -116,6 +116,7 @@ def apply(worker: Worker) -> None:
         version, ((there, last), *changes) = shared.sent[replica].peek(PATIENCE, worker.alive)
         if there:
             shared.lag(replica, shared.state[0].version - version)
+            worker.be_long()  # it may be compiled; the next look is a sign of life
             flat = program(flat, changes)
             _publish(worker, flat)
         if time.monotonic() - kept > KEEP or worker.asked_to_pause:

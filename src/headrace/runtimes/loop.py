@@ -122,11 +122,11 @@ class Loop:
 
     def learn(self, learned: int) -> None:
         """One program."""
-        self.worker.be_long()  # it may be compiled, and others may be slower
         data = self.part.data(learned, self.repeat)
         ticket = Ticket(self.part.bases, np.uint32(learned))
+        asked = np.float32(self.worker.asked_to_pause or self.worker.over())
+        self.worker.be_long()  # after the last sign of life: it may be compiled, and others may be slower
         if self.worker.plan.parts > 1:
-            asked = np.float32(self.worker.asked_to_pause or self.worker.over())
             data, keys, asked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (data, ticket.bases, asked))
             ticket = ticket._replace(bases=keys)
             self.flat, metrics = self.group.run(self.program, self.flat, data, ticket, asked)
