@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-
 DRAWS = 64
 """Actions that take turns: repeating one set would drive a body against its joints, where MuJoCo is slower."""
 

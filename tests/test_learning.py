@@ -18,8 +18,15 @@ GOALS = [
 @pytest.mark.learning
 @pytest.mark.parametrize(("algorithm", "env", "goal", "seed", "policy"), GOALS)
 def test_the_defaults_reach_the_goal(
-    algorithm: str, env: str, goal: float, seed: int, policy: str | None, tmp_path: Path
+    algorithm: str,
+    env: str,
+    goal: float,
+    seed: int,
+    policy: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("XLA_FLAGS")  # processes compile as they do for a user
     options = {"policy": policy, "seed": seed, "out": tmp_path / "run", "progress": False}
     run = headrace.train(algorithm, env, until=goal, seconds=170, **options)
     assert run.reached, run.metrics[-1]

@@ -165,9 +165,8 @@ def test_a_video_of_an_unknown_kind(refused, trained: Path) -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained") / "run"
     settings = ["num_envs=2", "horizon=32", "minibatch_size=32", "hidden=8"]
-    assert (
-        main(["train", "ppo", "CartPole-v1", "--steps", "64", "--out", str(path), "--quiet", "--set", *settings]) == 0
-    )
+    words = ["train", "ppo", "CartPole-v1", "--runtime", "inline", "--steps", "64", "--out", str(path), "--quiet"]
+    assert main([*words, "--set", *settings]) == 0
     return path
 
 

@@ -57,7 +57,7 @@ def test_the_matrix_in_the_docs_says_the_same() -> None:
             assert [mark for mark in "ip" if mark in cell] == [runtime[0] for runtime in ran], (name, policy, cell)
 
 
-INLINE = [("mappo", "environments"), ("sac", "device_only"), ("impala", "single_learner_coarse"), ("dqn", "central")]
+INLINE = [("td3", "environments"), ("sac", "device_only"), ("impala", "single_learner_coarse"), ("dqn", "central")]
 ALL_INLINE = [(name, policy) for name in CASES for policy in POLICIES]
 
 
@@ -66,8 +66,9 @@ def test_inline(name: str, policy: str) -> None:
     assert expected(name, policy, "inline") in matrix.runs(name, policy, "inline")
 
 
-BITS = [("ppo", "single_learner_fine"), ("ppo", "multiple_learners"), ("a3c", "central"), ("sac", "dual_device")]
+BITS = [("ppo", "single_learner_fine"), ("ppo", "multiple_learners"), ("a3c", "central")]
 MORE_BITS = [
+    ("sac", "dual_device"),
     ("ppo", "single"),
     ("sac", "single_learner_fine"),
     ("sac", "multiple_learners"),
