@@ -8,6 +8,7 @@ import pytest
 
 import headrace
 from headrace import auto
+from headrace.errors import PlanError
 
 CHEAP, DEAR = 2e-6, 500e-6
 
@@ -58,3 +59,10 @@ def test_it_tries_the_best_two_and_keeps_the_better(monkeypatch: pytest.MonkeyPa
     table = said[-2].splitlines()
     assert {row.split()[0] for row in table[1:]} == set(auto.POLICIES)
     assert "refused" in next(row for row in table if row.startswith("device_only"))
+
+
+def test_what_no_policy_can_do_is_refused_before_anything_is_measured() -> None:
+    with pytest.raises(PlanError, match="no policy fits; single was refused"):
+        auto.choose(headrace.PPO(), "CartPole-v1", replicas=0, say=lambda text: pytest.fail(text))
+    with pytest.raises(PlanError, match="staleness must be at least 0"):
+        auto.choose(headrace.PPO(), "CartPole-v1", staleness=-1, say=lambda text: pytest.fail(text))

@@ -21,6 +21,7 @@ from headrace.errors import HeadraceError, PlanError, UsageError, nearest
 from headrace.graph import Graph, Plan
 from headrace.graph.compile import make_cells
 from headrace.graph.passes import show_passes
+from headrace.graph.verify import every_node_once
 from headrace.machine import Machine, keep_compiled
 from headrace.policies import POLICIES
 from headrace.services import checkpoint
@@ -91,6 +92,7 @@ def _cut(graph: Graph, policy: str | None, replicas: int | None, staleness: int 
     if staleness is not None and staleness < 0:
         raise UsageError(f"--staleness must be at least 0, got {staleness}.")
     made = find_policy(policy or default_policy(graph))(graph, machine, replicas)
+    every_node_once(made, machine)  # before all else: what comes next looks for the nodes it needs
     return made if staleness is None else graphs.loosen(made, staleness)
 
 
@@ -105,7 +107,7 @@ def find_policy(policy: str) -> Callable[[Graph, Machine, int | None], Plan]:
     if ":" not in policy:
         raise UsageError(
             f"there is no policy '{policy}'{nearest(policy, POLICIES)} "
-            f"(known: {', '.join(POLICIES)}; your own: file.py:name)."
+            f"(known: {', '.join(POLICIES)}, auto; your own: file.py:name)."
         )
     function = load_object(policy)
     if not callable(function):
@@ -121,7 +123,7 @@ def find_policy(policy: str) -> Callable[[Graph, Machine, int | None], Plan]:
             made = function(graph, machine, replicas) if takes_replicas else function(graph, machine)
         except HeadraceError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = " ".join(str(error).split()).rstrip(".")
             raise PlanError(f"policy '{policy}' raised {type(error).__name__}: {reason}.") from error
         if not isinstance(made, Plan):

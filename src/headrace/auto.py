@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace import api
 from headrace.core.algorithm import Algorithm
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, PlanError
 from headrace.graph import Graph, Plan
 from headrace.machine import Machine
 from headrace.policies import POLICIES
@@ -53,26 +53,29 @@ def choose(
     env: Any,
     *,
     replicas: int | None = None,
+    staleness: int | None = None,
     seconds: float = SECONDS,
     say: Callable[[str], Any] = print,
 ) -> str:
     """The name of the policy to use, after saying what was measured and why."""
-    costs = node_costs(algorithm, env, say)
-    cores = Machine.detect().cores
-    found: list[Candidate] = []
+    plans: dict[str, Plan] = {}
+    refused: list[Candidate] = []
     for name in POLICIES:
         try:
-            plan = api.plan(algorithm, env, name, replicas=replicas)
+            plans[name] = api.plan(algorithm, env, name, replicas=replicas, staleness=staleness)
         except HeadraceError as error:
-            found.append(Candidate(name, None, 0.0, f"refused: {error}"))
-            continue
-        found.append(Candidate(name, plan, *predict(plan, costs, cores, _updates(algorithm, plan))))
-    ranked = sorted((one for one in found if one.plan is not None), key=lambda one: -one.expected)
+            refused.append(Candidate(name, None, 0.0, f"refused: {error}"))
+    if not plans:
+        raise PlanError(f"no policy fits; {refused[0].policy} was {refused[0].why}")
+    costs, cores = node_costs(algorithm, env, say), Machine.detect().cores
+    found = [
+        Candidate(name, plan, *predict(plan, costs, cores, _updates(algorithm, plan))) for name, plan in plans.items()
+    ]
+    ranked = sorted(found, key=lambda one: -one.expected)
     close = [one for one in ranked if one.expected >= CLOSE * ranked[0].expected]
     number = min(max(len(close), FEWEST), MOST)
     tried = [_tried(one, algorithm, env, seconds, say) for one in ranked[:number]]
     best = max(tried, key=lambda one: one.measured or 0.0)
-    refused = [one for one in found if one.plan is None]
     say(_table([*tried, *ranked[number:], *refused], predicted=all(name in costs for name in NODES)))
     say(f"auto: {best.policy}, {best.measured:,.0f} env steps/s; {best.why}.")
     return best.policy

@@ -287,10 +287,14 @@ def load_object(path: str) -> Any:
     module, _, name = path.rpartition(":")
     try:
         found: Any = _load_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, FileNotFoundError) as error:
+    except (ImportError, FileNotFoundError) as error:
         raise ConfigError(f"'{path}' cannot be loaded ({error}); give module:name or path/to/file.py:name.") from None
+    except Exception as error:
+        raise ConfigError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}.") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"'{path}' cannot be loaded: there is no '{part}' in {module}.")
+        found = getattr(found, part)
     return found
 
 

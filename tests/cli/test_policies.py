@@ -23,6 +23,8 @@ BAD = {
         "return cut(graph, 'mine', (Fragment('a', collect[1:]), Fragment('b', learn)), 0)",
         "leaves out env.observe",
     ),
+    "the store left out": ("return cut(graph, 'mine', (Fragment('a', collect),), 0)", "leaves out learn, rollout.take"),
+    "nothing placed": ("return cut(graph, 'mine', (), 0)", "leaves out act, env.observe, env.step"),
     "a node twice": (
         "return cut(graph, 'mine', (Fragment('a', collect), Fragment('b', learn + collect[:1])), 0)",
         "places 'env.observe' 2 times",
@@ -44,6 +46,12 @@ BAD = {
         "return cut(graph, 'mine', (Fragment('a', collect), Fragment('b', learn)), 3)",
         "learns on-policy from at most 0",
     ),
+    "weights of tomorrow": (
+        "return cut(graph, 'mine', (Fragment('a', collect), Fragment('b', learn)), -3)",
+        "has staleness -3",
+    ),
+    "it exits": ("raise SystemExit(0)", "raised SystemExit: 0"),
+    "no Python": ("return (", "cannot be loaded: SyntaxError"),
     "it raises": ("return 1 / 0", "raised ZeroDivisionError: division by zero"),
     "no plan": ("return None", "returned a NoneType"),
 }

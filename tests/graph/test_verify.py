@@ -74,7 +74,8 @@ def plan(*fragments):
         ((Fragment("a", COLLECT, replicas=0), Fragment("b", LEARN)), r"asks for 0 replicas of 6 environment"),
         (
             (Fragment("a", COLLECT, replicas=4), Fragment("b", LEARN)),
-            r"^num_envs=6 cannot be divided among 4 replicas; set num_envs to a multiple of 4\.$",
+            r"^num_envs=6 cannot be divided among 4 replicas; set num_envs to a multiple of 4, or replicas to "
+            r"one of 1, 2, 3, 6\.$",
         ),
         (
             (Fragment("a", COLLECT), Fragment("b", LEARN, replicas=2)),

@@ -45,6 +45,13 @@ def fragments_distinct(plan: Plan, machine: Machine) -> None:
             )
 
 
+def never_ahead(plan: Plan, machine: Machine) -> None:
+    """Nobody can act with weights that are not there yet."""
+    for cut in plan.cuts:
+        if cut.staleness < 0:
+            raise PlanError(f"policy '{plan.policy}' has staleness {cut.staleness} for '{cut.what}'; use at least 0.")
+
+
 def fresh_enough(plan: Plan, machine: Machine) -> None:
     """An on-policy loop learns from no staler data than it says it can correct for."""
     if not plan.graph.on_policy:
@@ -95,13 +102,16 @@ def environments_divide(plan: Plan, machine: Machine) -> None:
     """Each replica of the environment gets the same number of environments, at least one."""
     replicas, number = plan.collector.replicas * plan.collector.groups, plan.graph.spec.num_envs
     if replicas < 1 or replicas > number:
+        more = f" or set num_envs to at least {replicas}" if replicas > number else ""
         raise PlanError(
             f"policy '{plan.policy}' asks for {replicas} replicas of {number} environment(s); "
-            f"use 1 to {number} replicas or set num_envs to at least {replicas}."
+            f"use 1 to {number} replicas{more}."
         )
     if number % replicas:
+        fitting = ", ".join(str(i) for i in range(1, number + 1) if number % i == 0)
         raise PlanError(
-            f"num_envs={number} cannot be divided among {replicas} replicas; set num_envs to a multiple of {replicas}."
+            f"num_envs={number} cannot be divided among {replicas} replicas; set num_envs to a multiple of {replicas}, "
+            f"or replicas to one of {fitting}."
         )
 
 
@@ -119,6 +129,7 @@ RULES = (
     every_node_once,
     fragments_distinct,
     environment_whole,
+    never_ahead,
     fresh_enough,
     one_writer,
     gradients_cross,

@@ -17,7 +17,7 @@ from headrace.channels.rate import Rate
 from headrace.graph import gradients
 from headrace.graph.compile import Ticket
 from headrace.runtimes.base import optimiser_steps
-from headrace.runtimes.learner import KEEP
+from headrace.runtimes.learner import REPORT
 from headrace.runtimes.loop import Loop
 from headrace.runtimes.worker import PATIENCE, Worker
 
@@ -99,7 +99,10 @@ def apply(worker: Worker) -> None:
     program = jax.jit(gradients.apply(worker.part, shared.shelf), donate_argnums=0)
     flat = [jnp.array(leaf) for leaf in shared.load(worker.start)]
     _publish(worker, flat)
-    kept = time.monotonic()
+    counted = 0.0
+
+    def count() -> None:
+        shared.updates[0] = optimiser_steps(shared.shelf.cells(flat))
 
     def waiting() -> bool:
         return len(shared.sent[int(shared.applied[0]) % shared.replicas]) > 0
@@ -110,6 +113,7 @@ def apply(worker: Worker) -> None:
 
     while worker.wait(lambda: waiting() or quiet()):
         if quiet():
+            count()
             worker.stand()
             continue
         replica = int(shared.applied[0]) % shared.replicas
@@ -119,12 +123,13 @@ def apply(worker: Worker) -> None:
             worker.be_long()  # it may be compiled; the next look is a sign of life
             flat = program(flat, changes)
             _publish(worker, flat)
-        if time.monotonic() - kept > KEEP or worker.asked_to_pause:
-            kept = time.monotonic()
-            shared.updates[0] = optimiser_steps(shared.shelf.cells(flat))
+        if time.monotonic() - counted > REPORT:
+            counted = time.monotonic()
+            count()
         # In this order: a successor of one that died in between applies a gradient twice, but waits for none in vain.
         shared.applied[0] += last
         shared.sent[replica].release()
+    count()
 
 
 def _publish(worker: Worker, flat: list[Any]) -> None:
