@@ -94,8 +94,8 @@ def train(
     )
     if config.policy == "auto":
         say = (lambda text: None) if progress is False else _say
-        distribution = {"replicas": config.replicas, "staleness": config.staleness}
-        config = replace(config, policy=auto.choose(made, env, **distribution, say=say))
+        chosen = auto.choose(made, env, replicas=config.replicas, staleness=config.staleness, say=say)
+        config = replace(config, policy=chosen)
         made_runtime = _runtime(config.policy, trace(made, env), wanted)
         config = replace(config, runtime=runtime or made_runtime)
     asked, given = made, (config.replicas, config.staleness)
