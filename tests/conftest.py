@@ -9,7 +9,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1]
 os.environ.setdefault("HEADRACE_NO_TUNE", "1")  # tests/tune asks for it; elsewhere it would only take time
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
-# Most of the time went into compiling small programs that run a few times; this halves it.
+# Most of the time goes into compiling small programs that run a few times; this takes a third of it away.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 
 LONGEST = ("test_learning", "test_faults", "test_conformance", "test_tune", "test_pace", "test_mappo", "test_processes")

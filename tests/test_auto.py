@@ -47,7 +47,7 @@ def test_a_jax_environment_is_one_program() -> None:
 
 
 @pytest.mark.skipif(os.environ.get("HEADRACE_LONG") != "1", reason="half a minute: HEADRACE_LONG=1 has it")
-def test_it_tries_the_best_two_and_keeps_the_better(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_tries_the_best_few_and_keeps_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = {"step": CHEAP, "act": CHEAP, "learn": DEAR, "wide": DEAR}
     monkeypatch.setattr(auto, "node_costs", lambda *_: costs)
     algorithm = headrace.SAC(num_envs=4, warmup=64, batch_size=32, hidden=(16,), replay_capacity=2000)

@@ -54,21 +54,6 @@ def test_an_algorithm_in_a_file_is_found_by_its_path(tmp_path: Path) -> None:
     from headrace.cli import main
 
     where = f"{ROOT / 'examples' / 'reinforce.py'}:Reinforce"
-    assert (
-        main(
-            [
-                "train",
-                where,
-                "CartPole-v1",
-                "--steps",
-                "1024",
-                "--policy",
-                "single",
-                "--out",
-                str(tmp_path / "run"),
-                "--quiet",
-            ]
-        )
-        == 0
-    )
+    words = ["train", where, "CartPole-v1", "--policy", "single", "--steps", "1024", "--quiet"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
     assert main(["eval", str(tmp_path / "run"), "--episodes", "2"]) == 0

@@ -3,6 +3,7 @@ in bench/learning.py and bench/distributed.py."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ GOALS = [
     ("ppo", "gymnax:CartPole-v1", 475, 1, None),
     ("sac", "Pendulum-v1", -200, 1, None),
 ]
+MORE_GOALS = [("ppo", "CartPole-v1", 475, 1, None), ("td3", "Pendulum-v1", -400, 2, "single")]
+LONG = os.environ.get("HEADRACE_LONG") == "1"
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize(("algorithm", "env", "goal", "seed", "policy"), GOALS)
+@pytest.mark.parametrize(("algorithm", "env", "goal", "seed", "policy"), GOALS + MORE_GOALS if LONG else GOALS)
 def test_the_defaults_reach_the_goal(
     algorithm: str,
     env: str,

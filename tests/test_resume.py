@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import jax
@@ -22,9 +23,12 @@ def arrays(run: headrace.Run) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(run.cells) if hasattr(leaf, "shape")]
 
 
-@pytest.mark.parametrize(("name", "env"), [("ppo", "gymnax:CartPole-v1"), ("sac", "gymnax:Pendulum-v1")])
+CONTINUED = [("ppo", "gymnax:CartPole-v1"), ("sac", "gymnax:Pendulum-v1"), ("dqn", "gymnax:CartPole-v1")]
+
+
+@pytest.mark.parametrize(("name", "env"), CONTINUED if os.environ.get("HEADRACE_LONG") == "1" else CONTINUED[:2])
 def test_a_jax_environment_goes_on_to_the_bit(name: str, env: str, tmp_path: Path) -> None:
-    algorithm = {"ppo": headrace.PPO, "sac": headrace.SAC}[name](**SMALL[name])
+    algorithm = {"ppo": headrace.PPO, "dqn": headrace.DQN, "sac": headrace.SAC}[name](**SMALL[name])
     whole = headrace.train(algorithm, env, steps=4_000, seed=3, out=tmp_path / "whole", progress=False)
     first = headrace.train(algorithm, env, steps=1_500, seed=3, out=tmp_path / "part", progress=False)
     second = headrace.train(resume=first.path, steps=4_000, progress=False)

@@ -48,11 +48,12 @@ class Group:
         front, this process's own."""
         shared = [self.same(leaf) for leaf in flat]
         tickets = Ticket(self.own(ticket.bases), self.same(ticket.number))
-        cells, metrics = program(shared, *jax.tree.map(self.own, (data,)), tickets, *map(self.own, more))
+        cells, metrics = program(shared, jax.tree.map(self.own, data), tickets, *map(self.own, more))
         same(cells)
-        return [leaf.addressable_data(0) for leaf in cells], jax.tree.map(
-            lambda leaf: leaf.addressable_data(0), metrics
+        near: tuple[list[Array], dict[str, Array]] = jax.tree.map(
+            lambda leaf: leaf.addressable_data(0), (cells, metrics)
         )
+        return near
 
 
 def mesh_of(number: int) -> Any:
