@@ -134,10 +134,9 @@ def predict(plan: Plan, costs: Mapping[str, float], cores: int, updates: int = 1
     if all(cut.staleness == 0 for cut in plan.cuts):
         return 1 / (collecting + wide + crossing), "collecting and learning in turns"
     if len(plan.learners) > 1:
-        # Two learners share the work; the samplers run beside the second one.
-        half = learn / len(plan.learners)
-        busiest = max(1.12 * half, 0.88 * half + collecting)
-        return 1 / (busiest + crossing), "two learners, one of them beside the samplers"
+        # Two learners share the work; the samplers run where these leave room.
+        busiest = max(1.12 * learn / len(plan.learners), (learn + step + act) / cores, collecting)
+        return 1 / (busiest + crossing), "two learners, collecting where they leave room"
     own, theirs = set(plan.learner.cores), set(plan.collector.cores)
     if own and theirs and not own & theirs:
         return 1 / (max(collecting, learn / len(own)) + crossing), "collecting beside learning, on cores of its own"

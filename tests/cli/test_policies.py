@@ -94,6 +94,18 @@ def test_a_policy_that_is_not_there(policy: str, sentence: str, capsys: pytest.C
     assert sentence in capsys.readouterr().err
 
 
+def test_staleness_that_would_change_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for policy in ("single", "multiple_learners"):
+        assert main(["graph", "ppo", "CartPole-v1", "--policy", policy, "--staleness", "1"]) == 2
+        assert "staleness 1 would change nothing" in capsys.readouterr().err
+        assert main(["graph", "ppo", "CartPole-v1", "--policy", policy, "--staleness", "0"]) == 0
+
+
+def test_passes_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", "ppo", "CartPole-v1", "--passes", "--format", "svg"]) == 2
+    assert "--passes is text" in capsys.readouterr().err
+
+
 def test_auto_is_for_training(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", "ppo", "CartPole-v1", "--policy", "auto"]) == 2
     assert "headrace bench" in capsys.readouterr().err

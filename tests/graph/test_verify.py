@@ -91,6 +91,15 @@ def test_each_rule_refuses_with_a_sentence(fragments, sentence):
         verify(plan(*fragments), MACHINE)
 
 
+def test_an_edge_without_a_channel_is_refused():
+    whole = plan(Fragment("a", COLLECT), Fragment("b", LEARN))
+    verify(whole, MACHINE)
+    for missing in whole.cuts:
+        cuts = tuple(cut for cut in whole.cuts if cut is not missing)
+        with pytest.raises(PlanError, match=f"has no channel for '{missing.what}' from {missing.source}"):
+            verify(dataclasses.replace(whole, cuts=cuts), MACHINE)
+
+
 def test_on_policy_learning_behind_a_stale_channel_is_refused():
     fragments = (
         Fragment("collect", tuple(n.id for n in on_policy().where(domain="collect"))),

@@ -62,6 +62,16 @@ def test_one_program_needs_no_processes(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_what_was_collected_and_not_learned_from_is_not_counted_when_a_run_goes_on() -> None:
+    runtime = Processes(plan("ppo", 1, staleness=0), SMALL["ppo"], "CartPole-v1", seed=3)
+    try:
+        arrays, _ = runtime.state()
+        runtime.restore(arrays, {"env_steps": 192, "passes": 3, "learned": 2, "update_frames": 512})
+        assert runtime.progress.counters() == {"env_steps": 128, "passes": 2, "learned": 2, "update_frames": 512}
+    finally:
+        runtime.close()
+
+
 def test_a_run_goes_on_in_processes(tmp_path: Path) -> None:
     options = {"policy": "single_learner_coarse", "runtime": "processes"}
     first = headrace.train(SMALL["dqn"], "CartPole-v1", steps=400, out=tmp_path / "run", progress=False, **options)

@@ -48,6 +48,36 @@ def test_what_shares_a_core_adds_up() -> None:
     assert one_each.throughput == pytest.approx(1 / (critic + sampler / 2))
 
 
+def test_a_sampler_beside_every_learner_takes_what_they_leave() -> None:
+    learn = {("critic", 1, 8, 256): 0.04, ("actor", 1, 8, 256): 0.03}
+    critic, actor = 0.04 / 2048, 0.03 / 2048
+    roaming = choice({"collect": (0, 1), "critic": (0,), "actor": (1,)})
+    found = load(roaming, DUAL, Costs({8: 0.0008}, learn))
+    assert found is not None
+    assert found.throughput == pytest.approx(2 / (critic + actor + 1 / 160_000))
+    assert sum(found.on["core 0"].values()) == pytest.approx(sum(found.on["core 1"].values()))
+    # Little to do: the actor's core is enough for it.
+    found = load(roaming, DUAL, Costs({8: 0.0001}, learn))
+    assert found is not None
+    assert found.throughput == pytest.approx(1 / critic)
+    assert found.on["core 0"] == {"critic": critic}
+    # Much to do: it runs on one core at a time.
+    found = load(roaming, DUAL, Costs({8: 0.016}, learn))
+    assert found is not None
+    assert found.throughput == pytest.approx(8 * 16 / 0.016)
+    assert limit(DUAL, found) == "the sampler is the bottleneck"
+
+
+def test_one_sampler_may_roam_only_where_all_cores_are_the_learners() -> None:
+    learn = {("critic", 1, 8, 256): 0.04, ("actor", 1, 8, 256): 0.03, ("learn", 1, 8, 256): 0.07}
+    usual = choice({"collect": (0, 1), "critic": (0,), "actor": (1,)})
+    found = choose(usual, DUAL, Costs({8: 0.0008}, learn), FREE)
+    assert found is not None
+    assert (found.replicas, found.cores["collect"]) == (1, (0, 1))
+    for one in candidates(usual, TERMS, Costs({8: 0.0008}, learn), FREE):
+        assert len(one.cores["collect"]) == one.replicas
+
+
 def test_on_an_accelerator_two_learners_add_up() -> None:
     costs = Costs({8: 0.0008}, {("critic", 1, 8, 256): 0.004, ("actor", 1, 8, 256): 0.003})
     terms = dataclasses.replace(DUAL, cores=4, devices={"critic": "gpu:0", "actor": "gpu:0"})

@@ -122,6 +122,8 @@ def evaluate(options: argparse.Namespace) -> int:
 def graph(options: argparse.Namespace) -> int:
     """`headrace graph`"""
     if options.passes:
+        if options.format != "text":
+            raise ConfigError(f"--passes is text; leave --format {options.format} away.")
         print(api.passes(configured(options), options.env, options.policy, options.replicas))
         return 0
     print(

@@ -95,9 +95,14 @@ def _train(parser: argparse.ArgumentParser) -> None:
         help="what runs the plan: inline or processes (default: inline for one fragment, else processes)",
     )
     parser.add_argument(
-        "--steps", type=_whole, metavar="N", help="stop after N environment steps (1e6 if nothing is given)"
+        "--steps",
+        type=_whole,
+        metavar="N",
+        help="stop after N environment steps in all, those before a --resume too (1e6 if nothing is given)",
     )
-    parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help="stop after S seconds in all, those before a --resume too"
+    )
     parser.add_argument("--until", type=float, metavar="RETURN", help="stop when the evaluator sees this mean return")
     parser.add_argument("--seed", type=int, metavar="S", help="everything random follows from it (default: 0)")
     parser.add_argument("--out", metavar="DIR", help="run directory (default: runs/ALGO-ENV-sSEED-TIME)")

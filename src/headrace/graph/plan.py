@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import jax
 
+from headrace.errors import PlanError
 from headrace.graph.ir import Edge, EdgeKind, Graph, Node
 from headrace.types import Tree
 
@@ -20,6 +21,9 @@ Channel = Literal["latest", "queue", "table", "lockstep", "reduce", "central"]
 
 CHANNELS: dict[EdgeKind, Channel] = {"cell": "latest", "rollout": "queue", "replay": "table", "data": "lockstep"}
 """The channel that fits what flows; the environment's own state has none, it cannot be cut."""
+
+STALE: tuple[Channel, ...] = ("latest", "central")
+"""Those whose reader may be behind."""
 
 FUSED_UPDATES = 8
 """Learning passes in one XLA program, so that dispatch is paid once for all of them."""
@@ -198,10 +202,12 @@ def _channel(graph: Graph, edge: Edge) -> Channel:
 
 def loosen(plan: Plan, staleness: int) -> Plan:
     """The plan with another bound wherever a cell may be read stale at all."""
-    cuts = tuple(
-        dataclasses.replace(cut, staleness=staleness) if cut.channel in ("latest", "central") else cut
-        for cut in plan.cuts
-    )
+    cuts = tuple(dataclasses.replace(cut, staleness=staleness) if cut.channel in STALE else cut for cut in plan.cuts)
+    if staleness and not any(cut.channel in STALE for cut in cuts):
+        raise PlanError(
+            f"policy '{plan.policy}' has every cell read as it was last written, so staleness {staleness} would change "
+            "nothing; leave it away or use another policy."
+        )
     return dataclasses.replace(plan, cuts=cuts)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from headrace.errors import PlanError
-from headrace.graph.plan import Plan
+from headrace.graph.plan import CHANNELS, Plan
 from headrace.machine import Machine
 
 
@@ -42,6 +42,17 @@ def fragments_distinct(plan: Plan, machine: Machine) -> None:
         if fragment.replicas < 1 and fragment is not plan.collector:
             raise PlanError(
                 f"policy '{plan.policy}' gives fragment '{fragment.id}' {fragment.replicas} replicas; use at least 1."
+            )
+
+
+def every_edge_carried(plan: Plan, machine: Machine) -> None:
+    """What crosses between two fragments has a channel."""
+    for edge in plan.graph.edges:
+        apart = plan.fragment_of[edge.source] is not plan.fragment_of[edge.target]
+        if apart and edge.kind in CHANNELS and plan.cut_of(edge) is None:
+            raise PlanError(
+                f"policy '{plan.policy}' has no channel for '{edge.what}' from {edge.source} to {edge.target}; "
+                "make the plan with headrace.graph.cut(...)."
             )
 
 
@@ -129,6 +140,7 @@ RULES = (
     every_node_once,
     fragments_distinct,
     environment_whole,
+    every_edge_carried,
     never_ahead,
     fresh_enough,
     one_writer,

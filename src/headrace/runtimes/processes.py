@@ -26,7 +26,7 @@ from headrace.errors import FragmentError, PlanError, UsageError
 from headrace.graph import Graph, Plan
 from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
 from headrace.graph.replicated import averaging, part_of, together
-from headrace.runtimes.base import PLAIN, Options, Runtime
+from headrace.runtimes.base import PLAIN, Options, Runtime, optimiser_steps
 from headrace.runtimes.boot import present_cores
 from headrace.runtimes.group import APART
 from headrace.runtimes.inline import contents, fill
@@ -170,10 +170,7 @@ class Processes(Runtime):
         shared, progress = self.shared, self.progress
         progress.notices += self.supervisor.notices
         self.supervisor.notices.clear()
-        passes = shared.passes
-        progress.passes = int(passes.min())
-        progress.env_steps = int(passes.sum()) * shared.pace.collected // shared.replicas
-        progress.learned = int(shared.learned.min())
+        self._count_passes()
         source = self.plan.graph.source
         each = source.option("epochs") * shared.pace.collected if self.plan.graph.on_policy else source.option("size")
         if self.plan.gradients == "central" and not self.plan.graph.on_policy:
@@ -187,6 +184,12 @@ class Processes(Runtime):
                 reward, length = shared.episodes[replica, i % EPISODES]
                 progress.episodes.append(Episode(float(reward), int(length)))
             self.read[replica] = newest
+
+    def _count_passes(self) -> None:
+        shared, progress = self.shared, self.progress
+        progress.passes = int(shared.passes.min())
+        progress.env_steps = int(shared.passes.sum()) * shared.pace.collected // shared.replicas
+        progress.learned = int(shared.learned.min())
 
     def _counts(self) -> dict[str, Any]:
         return {
@@ -302,6 +305,8 @@ class Processes(Runtime):
             queue.restart(self.progress.learned)  # what was collected and not learned from is not in a checkpoint
         if self.shared.tables:
             fill(self.shared.tables, arrays["replay"])
+        self.shared.updates[:] = optimiser_steps(self.cells())
+        self._count_passes()
         self.before = self._counts()
 
     def _finish(self) -> None:

@@ -7,6 +7,7 @@ Where collecting and learning take turns, as they do when nothing may be stale, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -99,24 +100,36 @@ def load(choice: Choice, terms: Terms, costs: Costs) -> Load | None:
         learning[name] = seconds / (choice.repeat * size)
     # Each of n samplers does one n-th, in passes of its own environments.
     each = costs.collecting(choice.envs) / (choice.num_envs * terms.steps * terms.per_insert)
-    collecting: dict[str, float] = {}
-    for core in sampler_cores(choice, terms):
-        collecting[core] = collecting.get(core, 0.0) + each
+    homes = sampler_cores(choice, terms)
     if terms.turns:
-        return Load({TURNS: {SAMPLER: max(collecting.values())} | learning})
-    on: dict[str, dict[str, float]] = {core: {SAMPLER: seconds} for core, seconds in collecting.items()}
+        crowd = max(Counter(home[0] for home in homes).values())
+        return Load({TURNS: {SAMPLER: crowd * each} | learning})
+    on: dict[str, dict[str, float]] = {}
     for name, seconds in learning.items():
         places = [f"core {core}" for core in choice.cores[name]]
         places += [terms.devices[name]] if name in terms.devices else []
         for place in places:
             on.setdefault(place, {})[name] = seconds
-    return Load(on)
+    for home in homes:
+        _pour(each, [on.setdefault(f"core {core}", {}) for core in home])
+        if len(home) > 1:
+            on[SAMPLER] = {SAMPLER: each}  # it runs on one core at a time
+    return Load({place: parts for place, parts in on.items() if parts})
 
 
-def sampler_cores(choice: Choice, terms: Terms) -> list[str]:
-    """The core of each sampler, as the processes runtime deals them out; one thread needs no more than one."""
-    cores = choice.cores.get(terms.collector) or tuple(range(terms.cores))
-    return [f"core {cores[replica % len(cores)]}" for replica in range(choice.replicas)]
+def _pour(seconds: float, cores: list[dict[str, float]]) -> None:
+    """Load a sampler onto the cores it may run on: it takes what the others leave of them."""
+    loads = sorted(sum(parts.values()) for parts in cores)
+    level = min((seconds + sum(loads[:n])) / n for n in range(1, len(loads) + 1))
+    for parts in cores:
+        if (free := level - sum(parts.values())) > 0:
+            parts[SAMPLER] = parts.get(SAMPLER, 0.0) + free
+
+
+def sampler_cores(choice: Choice, terms: Terms) -> list[tuple[int, ...]]:
+    """The cores of each sampler, as the processes runtime deals them out."""
+    cores, number = choice.cores.get(terms.collector) or tuple(range(terms.cores)), choice.replicas
+    return [cores[replica::number] or (cores[replica % len(cores)],) for replica in range(number)]
 
 
 def fusable(usual: int, size: int, per_insert: float, row: int) -> list[int]:

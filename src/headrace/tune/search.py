@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headrace.tune.choice import Choice
 from headrace.tune.model import Costs, Terms, load
 
-AS_GOOD = 0.02
+AS_GOOD = 0.05
 """Candidates within this share of the best are as good: measurements are no more exact."""
 
 Layout = dict[str, tuple[int, ...]]
@@ -51,6 +51,7 @@ def _distance(choice: Choice, usual: Choice) -> tuple[float, ...]:
         abs(math.log2(choice.num_envs / usual.num_envs)),
         choice.num_envs,
         abs(math.log2(choice.repeat / usual.repeat)),
+        choice.cores != usual.cores,
         choice.replicas,
         sum(len(cores) for cores in choice.cores.values()),
         -(choice.expected or 0.0),
@@ -62,16 +63,27 @@ def candidates(usual: Choice, terms: Terms, costs: Costs, freedom: Freedom) -> I
     threads = sorted({threads for _, threads, _, _ in costs.learn})
     programs = sorted({(repeat, size) for _, _, repeat, size in costs.learn})
     for layout in layouts(terms, threads):
-        # As many samplers as cores to collect with, unless the user said how many; more would only share them.
-        number = max(1, len(layout.get(terms.collector, ()))) if freedom.replicas else usual.replicas
-        if len(layout.get(terms.collector, ())) > number:
-            continue
-        for num_envs in _environments(usual, costs, freedom, number):
-            for repeat, size in programs:
-                # What one pass collects is at most what one program learns from, or learning would come in bursts.
-                if terms.turns or num_envs == usual.num_envs or num_envs * terms.per_insert <= repeat * size:
-                    batch_size = None if usual.batch_size is None else size
-                    yield Choice(num_envs, number, repeat, batch_size, layout, usual.unit)
+        for number in _samplers(layout, terms, usual, freedom):
+            for num_envs in _environments(usual, costs, freedom, number):
+                for repeat, size in programs:
+                    # What one pass collects is at most what one program learns from, or learning comes in bursts.
+                    if terms.turns or num_envs == usual.num_envs or num_envs * terms.per_insert <= repeat * size:
+                        batch_size = None if usual.batch_size is None else size
+                        yield Choice(num_envs, number, repeat, batch_size, layout, usual.unit)
+
+
+def _samplers(layout: Layout, terms: Terms, usual: Choice, freedom: Freedom) -> list[int]:
+    """Numbers of samplers that suit the cores to collect with: one for each, as more would only share them.
+
+    Or a single one that runs beside every learner, now here, now there, wherever one of them waits.
+    """
+    cores = layout.get(terms.collector, ())
+    taken = {core for name in terms.learners for core in layout.get(name, ())}
+    roams = not terms.turns and len(cores) > 1 and set(cores) <= taken
+    suited = {max(1, len(cores))} | ({1} if roams else set())
+    if freedom.replicas:
+        return sorted(suited)
+    return [usual.replicas] if usual.replicas in suited or usual.replicas > len(cores) else []
 
 
 def _environments(usual: Choice, costs: Costs, freedom: Freedom, number: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import textwrap
 
 from rich.console import Console
@@ -50,7 +51,7 @@ def sentence(choice: Choice, terms: Terms, load: Load, fused: bool) -> str:
         words = [envs]
     else:
         many = choice.replicas > 1
-        cores = tuple(int(core.removeprefix("core ")) for core in sampler_cores(choice, terms))
+        cores = itertools.chain.from_iterable(sampler_cores(choice, terms))
         words = [f"{choice.replicas} sampler{'s' * many} with {envs}{' each' * many} on {listed(cores)}"]
         words += [f"{_called(name, terms)} on {listed(choice.cores[name])}" for name in terms.learners]
     if fused:
