@@ -49,13 +49,13 @@ class EnvPoolEnv(HostEnv):
         self._render = render
         self._count = 0
         self._returns = np.zeros(num_envs)
-        self._lengths = np.zeros(num_envs, np.int64)
+        self._began = np.zeros(num_envs, np.int64)
         self._finished: list[Episode] = []
 
     def reset(self, seed: int) -> Tree:
         self._count = 0
         self._returns[:] = 0
-        self._lengths[:] = 0
+        self._began[:] = 0
         starts = seeds(seed, self.spec.num_envs)
         self._pool.close()
         with quiet():
@@ -79,15 +79,14 @@ class EnvPoolEnv(HostEnv):
         self._check(reward, "a reward")
         self._check(next_obs, "an observation")
         self._returns += reward
-        self._lengths += 1
+        if not (np.count_nonzero(terminated) or np.count_nonzero(truncated)):
+            return Step(next_obs, reward, terminated, truncated, next_obs)
         truncated = truncated & ~terminated
         ended = np.flatnonzero(terminated | truncated).astype(np.int32)
-        if not ended.size:
-            return Step(next_obs, reward, terminated, truncated, next_obs)
         for index in ended:
-            self._finished.append(Episode(float(self._returns[index]), int(self._lengths[index])))
+            self._finished.append(Episode(float(self._returns[index]), self._count - int(self._began[index])))
         self._returns[ended] = 0
-        self._lengths[ended] = 0
+        self._began[ended] = self._count
         fresh, info = self._pool.reset(ended)
         first = self._observations.batch(fresh, info, ended.size)
         return Step(_replace(next_obs, ended, first), reward, terminated, truncated, next_obs)

@@ -81,10 +81,10 @@ class PettingZooEnv(Stepped):
             except Exception as error:
                 raise self._blame(index, error) from error
             gains.append(gain)
-            self._returns[index] += gain
+        self._returns += gains
         self._take_in(buffers.next_obs, seen)
-        buffers.reward[:] = gains
-        if not math.isfinite(sum(gains)):
+        buffers.pay(gains)
+        if not buffers.rewards_finite():
             raise self._not_finite(not_finite(buffers.reward, len(gains)), "a reward", rows)
         self._check(buffers.next_obs, "an observation", rows)
         next_obs = self._shown(buffers.next_obs)

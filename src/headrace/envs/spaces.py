@@ -273,7 +273,8 @@ def permitted(mask: Any, counts: tuple[int, ...]) -> Array:
 def not_finite(tree: Tree, num_envs: int) -> int | None:
     """The first environment with a number that is infinite or NaN."""
     for array in tree.values() if isinstance(tree, dict) else (tree,):
-        if array.dtype == np.float32 and not math.isfinite(array.sum()):
+        # Quicker than to look at each, and at worst too suspicious, of numbers whose squares are too large.
+        if array.dtype == np.float32 and not math.isfinite(np.vdot(array, array)):
             bad = ~np.isfinite(array.reshape(num_envs, -1)).all(axis=1)
             if bad.any():
                 return int(np.flatnonzero(bad)[0])

@@ -54,12 +54,12 @@ class Stepped(HostEnv):
         """Begin to count steps and returns."""
         self._count = 0
         self._began = [0] * self.spec.num_envs
-        self._returns = [0.0] * self.spec.num_envs
+        self._returns = np.zeros(self.spec.num_envs)
 
     def _end(self, ended: Sequence[int]) -> None:
         """Note the episodes that ended at this step."""
         for index in ended:
-            self._finished.append(Episode(self._returns[index], self._count - self._began[index]))
+            self._finished.append(Episode(float(self._returns[index]), self._count - self._began[index]))
             self._began[index] = self._count
             self._returns[index] = 0.0
 
@@ -90,6 +90,18 @@ class Buffers:
         self.reward = np.zeros(num_envs, np.float32)
         self.terminated = np.zeros(num_envs, bool)
         self.truncated = np.zeros(num_envs, bool)
+        self._zeros = np.zeros(num_envs, np.float32)
+
+    def pay(self, gains: Sequence[Any]) -> None:
+        """Take in the rewards."""
+        try:
+            self.reward[:] = gains
+        except (TypeError, ValueError):
+            self.reward[:] = [float(gain) for gain in gains]  # some give arrays of one number
+
+    def rewards_finite(self) -> bool:
+        """Whether every reward is finite, as `Rows.finite` finds out."""
+        return bool(self.reward.dot(self._zeros) == 0.0)
 
     def end(self, index: int, terminated: bool, first: bool) -> None:
         """Mark the end of an episode, the `first` of this step or a further one."""
