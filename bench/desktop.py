@@ -2,7 +2,8 @@
 
     bench/peers/setup.sh && python bench/desktop.py [rounds] [seconds]        defaults: 4 rounds of 12 s each
 
-2x256, batch 256, 16 frames replayed for each step, both sides running. Everything takes its turn, forwards and
+2x256, batch 256, 16 frames replayed for each step, an actor update for each of the critic's as theirs, both sides
+running. Everything takes its turn, forwards and
 backwards, each in processes of its own. A ratio is the median over the rounds, in each of which both sides ran, so that
 the machine's drift is in neither. The limit is the GEMM rate of all cores at once, measured before and after each
 round, less the share of a core that the sampler used, over the useful work of a frame (bench/learner.py).
@@ -35,7 +36,7 @@ WARM = 10.0
 
 def ours(policy: str) -> Speed:
     """As `headrace train --policy P` runs it: with what the tuner chose (measured once, then remembered)."""
-    algorithm = headrace.SAC(hidden=(256, 256), batch_size=256, samples_per_insert=16)
+    algorithm = headrace.SAC(hidden=(256, 256), batch_size=256, samples_per_insert=16, policy_delay=1)
     choice = tuned(algorithm, ENV, policy)
     algorithm = choice.settle(algorithm)
     plan = choice.place(headrace.plan(algorithm, ENV, policy, replicas=choice.replicas))

@@ -42,7 +42,7 @@ def flops_per_frame() -> float:
 
 
 def main() -> None:
-    algorithm = headrace.SAC(hidden=(HIDDEN, HIDDEN), batch_size=BATCH)
+    algorithm = headrace.SAC(hidden=(HIDDEN, HIDDEN), batch_size=BATCH, policy_delay=1)
     spec = EnvSpec("bench", Box((OBS,)), Box((ACTIONS,), bounded=True), 8)
     graph = fuse(single(trace(algorithm, spec), Machine.detect())).graph
     cells = make_cells(algorithm, graph, 0)

@@ -19,7 +19,7 @@ ROUNDS = 150
 
 
 def ratio_sac() -> float:
-    algorithm = headrace.SAC(replay_capacity=100_000)
+    algorithm = headrace.SAC(replay_capacity=100_000, policy_delay=1)
     c = algorithm.config
     plan = headrace.plan(algorithm, "Pendulum-v1", "single")
     fused = plan.learner.repeat

@@ -27,7 +27,7 @@ from headrace.tune import Choice, tune
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
 PAIRS = ((headrace.SAC(), "HalfCheetah-v5"), (headrace.DQN(), "CartPole-v1"), (headrace.PPO(), "CartPole-v1"))
 POLICY = "desktop"
-ROUNDS = 4
+ROUNDS = 3
 
 
 def placed(algorithm: Algorithm, env: str, choice: Choice | None) -> tuple[Algorithm, Plan]:

@@ -22,7 +22,7 @@ class SACConfig(ReplayConfig):
     """Step size of Adam."""
     tau: float = 0.005
     """Share of the way the target critic moves to the critic in each update."""
-    policy_delay: int = 1
+    policy_delay: int = 2
     """Critic updates for each actor update."""
     initial_alpha: float = 1.0
     """Temperature at the start."""
