@@ -3,10 +3,10 @@
     bench/peers/setup.sh && python bench/desktop.py [rounds] [seconds]        defaults: 4 rounds of 12 s each
 
 2x256, batch 256, 16 frames replayed for each step, an actor update for each of the critic's as theirs, both sides
-running. Everything takes its turn, forwards and
-backwards, each in processes of its own. A ratio is the median over the rounds, in each of which both sides ran, so that
-the machine's drift is in neither. The limit is the GEMM rate of all cores at once, measured before and after each
-round, less the share of a core that the sampler used, over the useful work of a frame (bench/learner.py).
+running. Everything takes its turn, forwards and backwards, each in processes of its own. A ratio is the median over the
+rounds, in each of which both sides ran, so that the machine's drift is in neither. The limit is the GEMM rate of all
+cores at once, measured before and after each round, less the share of a core that the sampler used, over the useful
+work of a frame (bench/learner.py).
 """
 
 from __future__ import annotations

@@ -81,6 +81,15 @@ def test_a_bad_policy_is_refused_in_a_sentence(what: str, tmp_path: Path, capsys
     assert not out.exists()
 
 
+def test_a_mistake_is_shown_where_it_is_in_ones_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bad.py"
+    file.write_text("import json\n\ndef mine(graph, machine, replicas=None):\n    return json.loads('{')\n")
+    assert main(["graph", "ppo", "CartPole-v1", "--policy", f"{file}:mine"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert said[1] == f"  at {file}:4: return json.loads('{{')"
+
+
 @pytest.mark.parametrize(
     ("policy", "sentence"),
     [

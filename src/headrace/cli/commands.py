@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -44,8 +46,7 @@ def run(options: argparse.Namespace) -> int:
         return commands[options.command](options)
     except HeadraceError as error:
         print(f"headrace: {error}", file=sys.stderr)
-        if error.__cause__ is not None:
-            where = traceback.extract_tb(error.__cause__.__traceback__)[-1]
+        for where in _own_lines(error)[-1:]:
             print(f"  at {where.filename}:{where.lineno}: {where.line}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -209,6 +210,13 @@ def configured(options: argparse.Namespace) -> Algorithm[Any]:
             raise ConfigError(f"--set takes KEY=VALUE, got '{setting}'.")
         settings[name] = value
     return type(plain)(override(plain.config, settings))
+
+
+def _own_lines(error: HeadraceError) -> list[traceback.FrameSummary]:
+    """Where in the user's own files the cause of a mistake is; a library's lines would not help."""
+    frames = traceback.extract_tb(error.__cause__.__traceback__) if error.__cause__ is not None else []
+    others = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
+    return [frame for frame in frames if not frame.filename.startswith(others) and "-packages" not in frame.filename]
 
 
 def _table(head: list[str], rows: Sequence[tuple[str, ...]]) -> None:

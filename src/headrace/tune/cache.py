@@ -19,6 +19,9 @@ from headrace.machine import Machine, processor
 from headrace.tune.choice import Choice
 from headrace.version import __version__
 
+CHOOSING = 2
+"""Counts the ways in which choices were made: what was chosen in an older one is chosen anew."""
+
 
 def cached(
     algorithm: Algorithm[Any],
@@ -85,6 +88,7 @@ def describe(
         "replicas": replicas,
         "staleness": staleness,
         "headrace": __version__,
+        "choosing": CHOOSING,
         "jax": jax.__version__,
     }
 
