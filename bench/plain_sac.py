@@ -1,6 +1,6 @@
 """SAC in plain JAX, by hand, as fast as one can write it: the yardstick for headrace's own overhead.
 
-Same network sizes, batch, fused updates, rate and environments as `SAC(**SETTINGS)` under the `single` policy.
+Same network sizes, batch, fused updates, rate and environments as `SAC(policy_delay=1)` under the `single` policy.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runtime",
         metavar="R",
-        help="what runs the plan: inline or processes (default: inline for one fragment, else processes)",
+        help="what runs the plan: inline or processes (default: inline where one process or program does all)",
     )
     parser.add_argument(
         "--steps",

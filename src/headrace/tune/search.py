@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headrace.tune.choice import Choice
 from headrace.tune.model import Costs, Terms, load
 
-AS_GOOD = 0.05
+AS_GOOD = 0.03
 """Candidates within this share of the best are as good: measurements are no more exact."""
 
 Layout = dict[str, tuple[int, ...]]
