@@ -92,6 +92,8 @@ def train(
     made, env, config, directory = _settle(
         algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, wanted
     )
+    if config.runtime == "inline" and wanted.watched:
+        raise UsageError("--view and --record-every need a process of their own; use the processes runtime.")
     if config.policy == "auto":
         say = (lambda text: None) if progress is False else _say
         chosen = auto.choose(made, env, replicas=config.replicas, staleness=config.staleness, say=say)
@@ -127,7 +129,7 @@ def train(
             elapsed, best = values.pop("elapsed"), values.pop("best")
             running.restore(arrays, values)
         else:
-            config.write(directory, whole.to_json())
+            _begin(config, directory, whole)
         refine = None
         if resume is None and choice is not None and not choice.refined and isinstance(running, Processes):
             refine = Refinement(running, partial(_refined, choice, asked, env, config, whole, directory, given))
@@ -175,6 +177,13 @@ def tuned(
     return run_tuner(algorithm, env, policy, machine, seconds=seconds, replicas=replicas, staleness=staleness, say=say)
 
 
+def _begin(config: RunConfig, directory: Path, whole: Plan) -> None:
+    try:
+        config.write(directory, whole.to_json())
+    except OSError as error:
+        raise UsageError(f"'{directory}' cannot be written ({error.strerror}); choose another --out.") from None
+
+
 def _refined(
     choice: Choice,
     asked: Algorithm[Any],
@@ -187,7 +196,10 @@ def _refined(
 ) -> None:
     """Freeze what proved best on the running system: for this run and for the next like it."""
     frozen = replace(choice, repeat=repeat, refined=True)
-    replace(config, tuned=frozen.to_json()).write(directory, frozen.place(whole).to_json())
+    try:
+        replace(config, tuned=frozen.to_json()).write(directory, frozen.place(whole).to_json())
+    except OSError as error:
+        _say(f"headrace: could not write {directory} ({error.strerror}); training goes on.")
     if choice.expected is not None:  # otherwise little was measured, and the next run shall try again
         remember(frozen, asked, env, config.policy, Machine.detect(), *given)
 
@@ -276,8 +288,6 @@ def _settle(
     if policy == "auto" and hidden:
         raise UsageError(f"{_called(hidden[0])} cannot be found by other processes, so auto has no choice; use single.")
     runtime = runtime or ("inline" if hidden else _runtime(policy, graph, options))
-    if runtime == "inline" and (options.view != "off" or options.record_every is not None):
-        raise UsageError("--view and --record-every need a process of their own; use the processes runtime.")
     if runtime == "processes" and hidden:
         raise UsageError(
             f"{_called(hidden[0])} cannot be found by other processes; define it at the top of a module or file, "
@@ -295,7 +305,7 @@ def _settle(
 def _runtime(policy: str, graph: Graph, options: Options) -> str:
     """What runs a plan unless the user says."""
     one = policy in (ONE_PROGRAM if graph.spec.pure else {"single"})
-    return "inline" if one or options.debug else "processes"
+    return "inline" if (one and not options.watched) or options.debug else "processes"
 
 
 def _functions(algorithm: Algorithm[Any]) -> list[Any]:

@@ -96,10 +96,12 @@ class Session:
                 saved = self.elapsed
         figures = self.runtime.figures()
         self.runtime.stop()
-        if evaluators is not None and not (self.reached or self.interrupted) and evaluated_at != progress.env_steps:
-            self._scored(self._evaluate(evaluator or evaluators()))
-        self._log(figures)
-        self.save()
+        try:
+            if evaluators is not None and not (self.reached or self.interrupted) and evaluated_at != progress.env_steps:
+                self._scored(self._evaluate(evaluator or evaluators()))
+        finally:  # also where somebody does not want to wait for the end of that
+            self._log(figures)
+            self.save()
 
     def _due(self, eval_every: int | None, evaluated_at: int, evaluating: float) -> bool:
         progress = self.runtime.progress

@@ -244,6 +244,21 @@ def test_faults_name_environment_and_step(fault: str, words: str) -> None:
     assert text.endswith(words)
 
 
+def test_shapes_that_add_up_are_wrong_all_the_same() -> None:
+    class Misshapen(Faulty):
+        def step(self, action: Any) -> Any:
+            _, *rest = super().step(action)
+            return np.zeros(1 if self.fault == "short" else 3, np.float32), *rest
+
+    faults = iter(["short", "long"])
+    env = hosted(lambda: Misshapen(next(faults)), 2)
+    env.reset(0)
+    with pytest.raises(
+        EnvError, match=r"\(environment 0\) returned an observation of shape \(1,\) where its space says"
+    ):
+        env.step(np.zeros(2, np.int32))
+
+
 def test_a_diverged_action_is_named_as_the_cause() -> None:
     env = hosted("Pendulum-v1", 2)
     env.reset(0)

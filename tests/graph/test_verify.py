@@ -6,14 +6,19 @@ import dataclasses
 from contextlib import nullcontext
 from functools import cache
 
+import jax.numpy as jnp
+import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.algorithms import PPO, SAC
+from headrace.config import ReplayConfig
+from headrace.core import Algorithm, Env, Learned, Reads, Replay, Writes, stage
 from headrace.errors import PlanError
 from headrace.graph import Cut, Fragment, cut, trace, verify
 from headrace.machine import Machine
+from headrace.policies import desktop, dual_device
 from headrace.types import Box, Discrete, EnvSpec
 
 MACHINE = Machine(cores=4, memory=1 << 34, devices=("cpu:0", "cpu:1"))
@@ -98,6 +103,46 @@ def test_an_edge_without_a_channel_is_refused():
         cuts = tuple(cut for cut in whole.cuts if cut is not missing)
         with pytest.raises(PlanError, match=f"has no channel for '{missing.what}' from {missing.source}"):
             verify(dataclasses.replace(whole, cuts=cuts), MACHINE)
+
+
+class Featured(Algorithm[ReplayConfig]):
+    """Two stages that learn from what a third computes."""
+
+    def cells(self, spec, key):
+        return {name: Learned(jnp.zeros(()), optax.sgd(0.1)) for name in ("actor", "critic")}
+
+    @stage
+    def act(self, obs, actor: Reads):
+        return jnp.zeros(obs.shape[0], jnp.int32)
+
+    play = act
+
+    @stage
+    def features(self, batch):
+        return batch.reward * 2
+
+    @stage
+    def learn_critic(self, seen, critic: Writes):
+        return critic, {}
+
+    @stage
+    def learn_actor(self, seen, actor: Writes):
+        return actor, {}
+
+    def loop(self, env: Env, replay: Replay):
+        replay.insert(env.step(self.act(env.observe())))
+        seen = self.features(replay.sample(8))
+        self.learn_critic(seen)
+        self.learn_actor(seen)
+
+
+def test_learning_apart_from_what_another_stage_computes_is_refused():
+    graph = trace(Featured(), EnvSpec("CartPole-v1", Box((4,)), Discrete(2), 6))
+    verify(desktop(graph, MACHINE), MACHINE)
+    with pytest.raises(
+        PlanError, match=r"learns in features and learn_actor apart, but the second needs what the first"
+    ):
+        verify(dual_device(graph, MACHINE), MACHINE)
 
 
 def test_on_policy_learning_behind_a_stale_channel_is_refused():

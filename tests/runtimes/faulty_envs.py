@@ -109,6 +109,8 @@ class Faulty(gym.Env[Any, Any]):
         self.fault, self.count = fault, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if self.fault == "never_starts":
+            time.sleep(600)
         return np.zeros(2, np.float32), {}
 
     def step(self, action: Any) -> Any:
@@ -117,6 +119,7 @@ class Faulty(gym.Env[Any, Any]):
         if self.count == STEP:
             match self.fault:
                 case "raises":
+                    print("rolling along")  # not what a person is to be told
                     raise RuntimeError("the wheel came off")
                 case "once" if not (marker := Path(os.environ[MARKER])).exists():
                     marker.touch()
@@ -144,6 +147,10 @@ def not_finite() -> Faulty:
 
 def misshapen() -> Faulty:
     return Faulty("misshapen")
+
+
+def never_starts() -> Faulty:
+    return Faulty("never_starts")
 
 
 def hangs() -> Faulty:

@@ -174,12 +174,14 @@ FAULTS = {
     "not_finite": f"(environment 0) returned a reward that is not finite at step {STEP}",
     "misshapen": f"(environment 0) returned an observation of shape (3,) where its space says (2,) at step {STEP}",
     "hangs": f"does not come back from step {STEP} in sampler 0; it gave no sign of life for 4 s",
+    "never_starts": "does not come back from its first reset in sampler 0; it gave no sign of life for 6 s",
 }
 
 
 @pytest.mark.parametrize("fault", list(FAULTS))
 def test_a_bad_environment_is_named_and_ends_the_run(fault: str, tmp_path: Path, capfd) -> None:
-    words = ["--no-eval", "--restarts", "0", "--hang-seconds", "4", "--out", str(tmp_path / "run"), *TINY]
+    patience = "1" if fault == "never_starts" else "4"
+    words = ["--no-eval", "--restarts", "0", "--hang-seconds", patience, "--out", str(tmp_path / "run"), *TINY]
     assert main(["train", "sac", f"faulty_envs:{fault}", "--quiet", *words]) == 2
     said = capfd.readouterr()
     why = f"'faulty_envs:{fault}' {FAULTS[fault]}"

@@ -24,7 +24,13 @@ from headrace.runtimes.base import optimiser_steps
 
 TIMEOUT = 120.0
 ALGORITHM = headrace.SAC(
-    num_envs=4, hidden=(16,), batch_size=32, warmup=64, samples_per_insert=128, replay_capacity=5_000
+    num_envs=4,
+    hidden=(16,),
+    batch_size=32,
+    warmup=64,
+    samples_per_insert=128,
+    replay_capacity=5_000,
+    policy_delay=1,
 )
 
 

@@ -15,6 +15,7 @@ from headrace.config import ReplayConfig
 from headrace.core import Algorithm, Env, Learned, Reads, Replay, Writes, stage
 from headrace.graph import trace
 from headrace.graph.compile import make_cells
+from headrace.services import evaluate
 from headrace.services.evaluate import Evaluator, Player, Score
 from headrace.types import Box, Discrete, EnvSpec
 
@@ -93,6 +94,17 @@ def test_the_first_episode_of_each_environment_counts_and_no_other(graph):
     assert worse.returns == tuple(0.25 * n for n in range(1, 7))
     assert worse.lengths == first.lengths
     evaluator.close()
+
+
+def test_an_episode_that_never_ends_counts_as_it_stands(graph, monkeypatch):
+    class Endless(Lengths):
+        def step(self, action):
+            obs, *_ = super().step(action)
+            return obs, 1.0, False, False, {}
+
+    monkeypatch.setattr(evaluate, "LONGEST", 30)
+    score = Evaluator(graph, cells(1.0), Endless, 0, 2).score(cells(1.0))
+    assert (score.returns, score.lengths) == ((30.0, 30.0), (30, 30))
 
 
 def test_a_score_in_numbers():

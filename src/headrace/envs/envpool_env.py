@@ -89,7 +89,9 @@ class EnvPoolEnv(HostEnv):
         self._began[ended] = self._count
         fresh, info = self._pool.reset(ended)
         first = self._observations.batch(fresh, info, ended.size)
-        return Step(_replace(next_obs, ended, first), reward, terminated, truncated, next_obs)
+        obs = _replace(next_obs, ended, first)
+        self._check(obs, "a first observation")
+        return Step(obs, reward, terminated, truncated, next_obs)
 
     def drain(self) -> list[Episode]:
         finished, self._finished = self._finished, []

@@ -149,6 +149,8 @@ class Rows:
         """Put the observations of all environments into theirs."""
         for leaf, array in self._joined:
             parts = [leaf.find(seen) for seen in obs] if leaf.path else obs
+            if set(map(len, parts)) != {leaf.given[0]}:  # too long and too short may add up
+                raise MisfitError(f"returned observations whose lengths are not all {leaf.given[0]}")
             np.concatenate(parts, out=array, casting="unsafe")
         for leaf, array in self._others:
             for row, seen in enumerate(obs):

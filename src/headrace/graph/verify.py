@@ -48,7 +48,15 @@ def fragments_distinct(plan: Plan, machine: Machine) -> None:
 def every_edge_carried(plan: Plan, machine: Machine) -> None:
     """What crosses between two fragments has a channel."""
     for edge in plan.graph.edges:
-        apart = plan.fragment_of[edge.source] is not plan.fragment_of[edge.target]
+        source, apart = (
+            plan.graph.by_id[edge.source],
+            plan.fragment_of[edge.source] is not plan.fragment_of[edge.target],
+        )
+        if apart and edge.kind == "data" and source.domain == "learn" and source.kind == "stage":
+            raise PlanError(
+                f"policy '{plan.policy}' learns in {edge.source} and {edge.target} apart, but the second needs what "
+                "the first computes, which nothing carries; keep them in one fragment."
+            )
         if apart and edge.kind in CHANNELS and plan.cut_of(edge) is None:
             raise PlanError(
                 f"policy '{plan.policy}' has no channel for '{edge.what}' from {edge.source} to {edge.target}; "

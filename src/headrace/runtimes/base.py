@@ -37,6 +37,11 @@ class Options:
     hang_seconds: float = 10.0
     """Silence after which a process is taken for hung."""
 
+    @property
+    def watched(self) -> bool:
+        """Whether a viewer is asked for."""
+        return self.view != "off" or self.record_every is not None
+
 
 PLAIN = Options()
 """Nothing asked for."""

@@ -60,7 +60,7 @@ class Working(Loop):
         shared, replica = self.shared, self.replica
         number = int(shared.looped[replica])
         self.refresh()
-        if not shared.steps[replica]:
+        if not shared.steps[self.worker.who]:
             self.worker.be_long()
         self.part.collect(self.flat, number)
         shared.report(replica, self.part.drain())

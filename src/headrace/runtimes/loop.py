@@ -51,9 +51,10 @@ class Loop:
         self.repeat = worker.plan.learner.repeat
 
         def stepped() -> None:
-            shared.steps[replica] += 1
+            shared.steps[worker.who] += 1
             shared.beat(worker.who)
 
+        worker.begin()
         table = shared.tables[replica] if shared.tables else None
         first = replica * sets_of(worker.plan)
         self.part = Part(graph, self.programs, worker_envs(worker), table, worker.task.seed, first, jax.jit, stepped)
@@ -110,7 +111,7 @@ class Loop:
         """One collecting pass and the learning that is due after it."""
         shared, replica = self.shared, self.replica
         number = int(shared.looped[replica])
-        if not shared.steps[replica]:
+        if not shared.steps[self.worker.who]:
             self.worker.be_long()
         self.part.collect(self.flat, number)
         shared.report(replica, self.part.drain())

@@ -68,7 +68,7 @@ class Processes(Runtime):
         self.shared = share(self.memory.layout())
         for held, leaf in zip(self.shared.begin, self.shared.shelf.flat(self.start), strict=True):
             held[...] = leaf
-        self.supervisor = Supervisor(options, self._silent_for, self._doing)
+        self.supervisor = Supervisor(options, self._silent_for, self._patience, self._doing)
         self.read = np.zeros(len(self.shared.finished), np.int64)
         self.group: tuple[str, int] | None = None
         self.scored = 0
@@ -96,7 +96,7 @@ class Processes(Runtime):
         """Those who watch: there is nothing to see before something was learned, and starting takes a core."""
         options, roles = self.options, list[tuple[Role, int]]()
         roles += [("evaluator", 0)] if options.evaluate else []
-        return roles + ([("viewer", 0)] if options.view != "off" or options.record_every is not None else [])
+        return roles + ([("viewer", 0)] if options.watched else [])
 
     def _launch(self, roles: list[tuple[Role, int]]) -> None:
         """Start some processes."""
@@ -154,11 +154,25 @@ class Processes(Runtime):
         beat = int(self.shared.beats[self.shared.member(process.task.role, process.task.replica)])
         return (time.monotonic_ns() - beat) / 1e9 if beat > process.started * 1e9 else 0.0
 
+    def _steps(self, process: Process) -> int | None:
+        """Steps that a process has begun with its environments, if it has any."""
+        task = process.task
+        stepping = task.role in ("sampler", "environment", "loop")
+        return int(self.shared.steps[self.shared.member(task.role, task.replica)]) if stepping else None
+
+    def _patience(self, process: Process) -> float:
+        # A learner runs no code of an environment's, and one program of a large network may take long. A first reset
+        # may have much to load.
+        slow = process.task.role == "learner" or self._steps(process) == 0
+        return self.options.hang_seconds * (6 if slow else 1)
+
     def _doing(self, process: Process) -> str:
         """What a silent process was doing."""
-        if process.task.role not in ("sampler", "environment", "loop"):
+        step = self._steps(process)
+        if step is None:
             return f"{process.name} hangs"
-        step = int(self.shared.steps[process.task.replica])
+        if not step:
+            return f"'{process.task.env}' does not come back from its first reset in {process.name}"
         return f"'{process.task.env}' does not come back from step {step} in {process.name}"
 
     def _look(self) -> None:

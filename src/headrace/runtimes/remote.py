@@ -136,19 +136,23 @@ def step(worker: Worker) -> None:
     server = Server(channel, places)
     envs = {place: hosted(make(worker.task.env, number)) for place in places}
     fresh = set(places)
-    shared.steps[replica] = 0
+    worker.begin()
     try:
         while worker.wait(lambda: bool(server.poll())):
             for request in server.poll():
                 env, place = envs[request.replica], request.replica
                 seed = int(request.arrays["seed"][0])
-                shared.steps[replica] += 1
+                if place in fresh:
+                    worker.begin()
+                else:
+                    shared.beat(worker.who)  # it may never have to wait, and so not say that it lives
+                    shared.steps[worker.who] += 1
                 if seed != STEP:
                     obs = env.reset(seed)
                     still = np.zeros(number, bool)
                     reply = Step(obs, np.zeros(number, np.float32), still, still, obs)
                 elif place in fresh:
-                    reply = _lost(channel, place, env.reset(int(shared.steps[replica]) + worker.task.seed), number)
+                    reply = _lost(channel, place, env.reset(int(shared.steps[worker.who]) + worker.task.seed), number)
                 else:
                     reply = env.step(request.arrays["action"])
                 fresh.discard(place)

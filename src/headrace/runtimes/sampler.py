@@ -20,10 +20,10 @@ def sample(worker: Worker) -> None:
     mirror.refresh()
 
     def stepped() -> None:
-        shared.steps[replica] += 1
+        shared.steps[worker.who] += 1
         shared.beat(worker.who)
 
-    shared.steps[replica] = 0
+    worker.begin()
     collector = Collector(worker.graph, worker.programs, env, worker.task.seed, replica, jax.jit, stepped)
     number = int(shared.passes[replica])
     if number:
@@ -42,7 +42,7 @@ def sample(worker: Worker) -> None:
                 free = _free_until(worker)
                 continue  # a pause, or the end, may have come meanwhile
             mirror.refresh()
-            if not shared.steps[replica]:
+            if not shared.steps[worker.who]:
                 worker.be_long()
             rows = collector.collect(mirror.flat, number)
             if shared.table is not None:

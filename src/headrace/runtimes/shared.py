@@ -66,8 +66,8 @@ class Shared:
         self.updates = layout.counters(len(self.learners))
         """Optimiser steps, as each learner last counted them."""
         reporting = max(self.replicas, workers)
-        self.steps = layout.counters(reporting)
-        """Calls to step of each sampler's environments, in its life."""
+        self.steps = layout.counters(members)
+        """Calls to step of each member's environments, in its life."""
         self.lags = layout.array((self.replicas, 8), np.int64)
         """Of each sampler: versions behind, summed over its passes; its passes; the most since that was last asked."""
         self.finished = layout.counters(reporting)

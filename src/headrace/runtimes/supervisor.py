@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import time
@@ -21,6 +22,9 @@ MINUTE = 60.0
 BACK_OFF, LONGEST = 0.1, 2.0
 """Seconds before the first replacement of a killed process, doubled with each further one in a minute, and the most."""
 
+SAID = 1 << 24
+"""Bytes that a process may print before they are forgotten."""
+
 NICE = 10
 """How much those who watch stand back for those who train."""
 
@@ -36,9 +40,13 @@ class Process:
         self.failures: deque[float] = deque()
         self.start()
 
-    def start(self) -> None:
-        self.said.seek(0)
+    def forget(self) -> None:
+        """Let go of what it has printed: an environment that prints at every step would fill the disk."""
+        self.said.seek(0)  # where the process goes on: they share the file
         self.said.truncate()
+
+    def start(self) -> None:
+        self.forget()
         self.restart_at: float | None = None
         self.started = time.monotonic()
         self.begun = False
@@ -67,10 +75,18 @@ class Process:
 class Supervisor:
     """Keeps processes running."""
 
-    def __init__(self, options: Options, silent_for: Callable[[Process], float], trouble: Callable[[Process], str]):
-        """`silent_for` says for how long a process gave no sign of life; `trouble`, what it was doing then."""
+    def __init__(
+        self,
+        options: Options,
+        silent_for: Callable[[Process], float],
+        patience: Callable[[Process], float],
+        trouble: Callable[[Process], str],
+    ):
+        """`silent_for` says for how long a process gave no sign of life, `patience` for how long it may, and `trouble`
+        what it was doing then."""
         self.options = options
         self.silent_for = silent_for
+        self.patience = patience
         self.trouble = trouble
         self.processes: list[Process] = []
         self.deaths: deque[float] = deque()
@@ -96,14 +112,12 @@ class Supervisor:
                 continue
             silent = self.silent_for(process)
             process.begun = process.begun or silent > 0
-            if min(silent, now - self.awake) > self._patience(process):
+            if min(silent, now - self.awake) > (longest := self.patience(process)):
                 what = self.trouble(process)
                 process.kill()
-                self._failed(process, f"{what}; it gave no sign of life for {self._patience(process):g} s", now)
-
-    def _patience(self, process: Process) -> float:
-        # A learner runs no code of an environment's, and one program of a large network may take long.
-        return self.options.hang_seconds * (6 if process.task.role == "learner" else 1)
+                self._failed(process, f"{what}; it gave no sign of life for {longest:g} s", now)
+            elif os.fstat(process.said.fileno()).st_size > SAID:
+                process.forget()
 
     def _ended(self, process: Process, code: int, now: float) -> None:
         if code == 2 and process.task.role != "viewer":

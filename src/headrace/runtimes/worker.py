@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -27,11 +27,12 @@ from headrace.graph.plan import Cut, Fragment
 from headrace.graph.replicated import part_of
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.base import Options
+from headrace.runtimes.boot import end
 from headrace.runtimes.shared import Role, Shared
 
 TASK = "HEADRACE_TASK"
-PATIENCE = 3600.0
-"""Seconds to wait for the other side; whoever supervises notices much earlier if it is stuck."""
+PATIENCE = math.inf
+"""Seconds to wait for the other side: it may be slow, or the machine asleep. Who supervises notices if it is stuck."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +69,12 @@ def main() -> int:
     try:
         Worker(task).run()
     except EnvError as error:  # it may go well next time: whoever supervises decides
-        print(f"{error}", file=sys.stderr)
-        return 1
+        end(1, str(error))
     except HeadraceError as error:
-        print(f"{error}", file=sys.stderr)
-        return 2
+        end(2, str(error))
     except Exception as error:  # noqa: BLE001 - its last line is what a person is shown
         traceback.print_exc()
-        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+        end(1, f"{type(error).__name__}: {' '.join(str(error).split())}")
     return 0
 
 
@@ -134,6 +132,11 @@ class Worker:
     def be_long(self) -> None:
         """Say that what comes next, compiling, may take any time: silence is no sign of trouble until the next beat."""
         self.shared.beats[self.who] = 0
+
+    def begin(self) -> None:
+        """Say that the environments are reset next: those of the host may hang, those in JAX are compiled."""
+        self.shared.steps[self.who] = 0
+        self.be_long() if self.graph.spec.pure else self.shared.beat(self.who)
 
     def over(self) -> bool:
         """Whether to end now."""

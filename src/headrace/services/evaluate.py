@@ -18,6 +18,9 @@ from headrace.types import Tree
 EVALUATION_SEED = 0x5EED
 """Keeps the evaluator's environments apart from those that are trained in."""
 
+LONGEST = 100_000
+"""Steps of an episode, after which it counts as it stands: some environments never end one."""
+
 
 @dataclass(frozen=True)
 class Score:
@@ -85,7 +88,7 @@ class Evaluator:
         returns, lengths = np.zeros(self.episodes), np.zeros(self.episodes, int)
         running = np.ones(self.episodes, bool)
         number = 0
-        while running.any():
+        while running.any() and number < LONGEST:
             step = self.env.step(self.player(obs, number))
             obs = step.obs
             returns += running * step.reward

@@ -16,6 +16,7 @@ from tensorboardX import SummaryWriter
 from tensorboardX.record_writer import register_writer_factory
 
 from headrace.envs import Episode
+from headrace.files import write_whole
 from headrace.services.evaluate import Score
 from headrace.services.progress import Progress
 
@@ -155,7 +156,7 @@ def _keep_until(path: Path, env_steps: int) -> None:
     if path.exists():
         lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
         kept = [line for line in lines if json.loads(line)["time/env_steps"] <= env_steps]
-        path.write_text("".join(line + "\n" for line in kept))
+        write_whole(path, "".join(line + "\n" for line in kept))
 
 
 def _mean(values: list[Any]) -> float | None:

@@ -24,6 +24,7 @@ from headrace.config import load_object, object_path
 from headrace.config import to_json as config_to_json
 from headrace.core.algorithm import Algorithm
 from headrace.errors import CheckpointError, UsageError
+from headrace.files import write_whole
 
 CONFIG = "config.json"
 
@@ -52,13 +53,10 @@ class RunConfig:
         return kind(config_from_json(kind.config_type, self.settings), **settings)
 
     def write(self, directory: Path, plan: dict[str, Any]) -> None:
-        """Make the run directory."""
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            (directory / CONFIG).write_text(json.dumps(asdict(self), indent=2) + "\n")
-            (directory / "plan.json").write_text(json.dumps(plan, indent=2) + "\n")
-        except OSError as error:
-            raise UsageError(f"'{directory}' cannot be written ({error.strerror}); choose another --out.") from None
+        """Make the run directory, or replace what it says."""
+        directory.mkdir(parents=True, exist_ok=True)
+        write_whole(directory / CONFIG, json.dumps(asdict(self), indent=2) + "\n")
+        write_whole(directory / "plan.json", json.dumps(plan, indent=2) + "\n")
 
     @staticmethod
     def read(directory: Path) -> RunConfig:

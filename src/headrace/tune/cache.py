@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.envs import env_id
 from headrace.errors import HeadraceError
+from headrace.files import write_whole
 from headrace.machine import Machine, processor
 from headrace.tune.choice import Choice
 from headrace.version import __version__
@@ -54,15 +54,7 @@ def remember(
     path = _path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Written beside and renamed: whoever reads meanwhile finds the old file or the new one, never half of it.
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump({"of": key, "choice": choice.to_json()}, file, indent=2)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        write_whole(path, json.dumps({"of": key, "choice": choice.to_json()}, indent=2))
     except OSError:
         return  # a home that cannot be written costs another measurement, nothing else
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from headrace.errors import HeadraceError
 from headrace.graph import Graph, trace
 from headrace.graph.compile import Programs, Shelf, make_cells
 from headrace.machine import compute_at_once, keep_compiled
+from headrace.runtimes.boot import end
 
 TASK = "HEADRACE_PROBE"
 
@@ -85,10 +85,10 @@ def main() -> int:
         roles = {"collect": collecting.collect, "learn": learning.learn}
         roles[task.role](task, tell)
     except HeadraceError as error:
-        print(error, file=sys.stderr)
+        end(1, str(error))
     except Exception as error:  # noqa: BLE001 - its last line is what a person is shown
         traceback.print_exc()
-        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+        end(1, f"{type(error).__name__}: {' '.join(str(error).split())}")
     return 1
 
 
