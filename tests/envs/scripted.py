@@ -53,6 +53,8 @@ class Faulty(gym.Env[Any, Any]):
         obs, reward = np.zeros(2, np.float32), 0.0
         if self.time == 2:
             match self.fault:
+                case "exit":
+                    raise SystemExit(0)
                 case "raise":
                     raise RuntimeError("the wheel came off.")
                 case "reward":

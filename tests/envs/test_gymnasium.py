@@ -225,6 +225,7 @@ def test_masks_join_dicts_and_flatten_many_choices() -> None:
     ("fault", "words"),
     [
         ("raise", "raised RuntimeError: the wheel came off at step 2."),
+        ("exit", "raised SystemExit: 0 at step 2."),
         ("reward", "returned a reward that is not finite at step 2."),
         ("observation", "returned an observation that is not finite at step 2."),
         ("shape", "returned an observation of shape (3,) where its space says (2,) at step 2."),

@@ -209,7 +209,7 @@ def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
         run.until(lambda: run.handle.poll() is not None, 3.0)  # on a busy machine
         assert run.handle.returncode == 130
         assert run.processes() == []
-        assert run.said.endswith("headrace: stopped at once; the last checkpoint stands.\n")
+        assert run.said.endswith("headrace: stopped at once; what came after the last checkpoint is lost.\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

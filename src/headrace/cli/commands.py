@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
             print(f"  at {where.filename}:{where.lineno}: {where.line}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("headrace: stopped at once; the last checkpoint stands.", file=sys.stderr)
+        print("headrace: stopped at once; what came after the last checkpoint is lost.", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output went away (`| head`); leave without a word, as other tools do.
@@ -99,6 +99,11 @@ def train(options: argparse.Namespace) -> int:
         f"return {'not evaluated yet' if score is None else format(score, '.1f')}"
     )
     print(f"run: {done.path}")
+    if options.record_every is not None and not any((done.path / "videos").glob(f"*.{options.record_format}")):
+        print(
+            "headrace: no video was finished; the viewer has a share of a core, so give it a longer run.",
+            file=sys.stderr,
+        )
     return INTERRUPTED if done.interrupted else 0
 
 

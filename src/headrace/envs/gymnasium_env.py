@@ -52,7 +52,7 @@ class GymnasiumEnv(Stepped):
             # What can be done for all environments at once comes after: a step of a small one takes microseconds.
             for step, row in zip(self._steps, rows, strict=True):
                 led_to.append(step(row))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._blame(len(led_to), error) from error
         try:
             seen, gains, terminated, truncated, infos = zip(*led_to, strict=True)
@@ -99,7 +99,7 @@ class GymnasiumEnv(Stepped):
         try:
             seen, info = self._envs[index].reset(seed=seed)
             obs.write(index, seen, info)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._blame(index, error) from error
 
     def _blame_step(self, led_to: list[Any], error: Exception) -> EnvError:

@@ -127,7 +127,7 @@ class PettingZooEnv(Stepped):
                     raise self._blame(row // len(self._agents), error) from error
             raise
 
-    def _blame(self, index: int, error: Exception) -> EnvError:
+    def _blame(self, index: int, error: BaseException) -> EnvError:
         if isinstance(error, KeyError) and error.args and error.args[0] in self._agents:
             error = MisfitError(f"returned nothing for agent '{error.args[0]}'")
         return super()._blame(index, error)

@@ -67,7 +67,7 @@ class Stepped(HostEnv):
         self._turn ^= 1
         return self._buffers[self._turn]
 
-    def _blame(self, index: int, error: Exception) -> EnvError:
+    def _blame(self, index: int, error: BaseException) -> EnvError:
         """What to say of an environment that raised, or returned what it should not."""
         what = str(error) if isinstance(error, MisfitError) else f"raised {sentence(error)}"
         return EnvError(f"'{self.spec.id}' (environment {index}) {what} at step {self._count}.")
@@ -128,7 +128,7 @@ def quiet() -> Iterator[None]:
             mujoco.set_mju_user_warning(before)
 
 
-def sentence(error: Exception) -> str:
+def sentence(error: BaseException) -> str:
     """An exception in one line."""
     text = " ".join(str(error).split()).rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

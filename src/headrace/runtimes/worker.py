@@ -7,7 +7,8 @@ import math
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -146,19 +147,39 @@ class Worker:
         """Wait until ready; False if it is time to end instead."""
         if ready():
             return True
-        began = time.monotonic_ns()
-        # Where staleness is allowed the other side has work in store and does not wait for this one's next look.
-        wait(lambda: ready() or self.over(), PATIENCE, lambda: True, leisurely=self.shared.pace.staleness > 0)
-        self.shared.waited[self.who] += time.monotonic_ns() - began
+        with self.idle() as looked:
+
+            def done() -> bool:
+                looked()
+                return ready() or self.over()
+
+            # Where staleness is allowed the other side has work in store and does not wait for this one's next look.
+            wait(done, PATIENCE, lambda: True, leisurely=self.shared.pace.staleness > 0)
         return not self.over()
 
     def sleep(self, until: float) -> bool:
         """Sleep until a moment of `time.monotonic`; False if it is time to end instead."""
-        began = time.monotonic_ns()
-        while (left := until - time.monotonic()) > 0 and not self.over():
-            time.sleep(min(0.05, left))
-        self.shared.waited[self.who] += time.monotonic_ns() - began
+        with self.idle() as looked:
+            while (left := until - time.monotonic()) > 0 and not self.over():
+                time.sleep(min(0.05, left))
+                looked()
         return not self.over()
+
+    @contextmanager
+    def idle(self) -> Iterator[Callable[[], None]]:
+        """Count what passes as waiting, at every look: who watches does not see its end."""
+        began = time.monotonic_ns()
+
+        def looked() -> None:
+            nonlocal began
+            now = time.monotonic_ns()
+            self.shared.waited[self.who] += now - began
+            began = now
+
+        try:
+            yield looked
+        finally:
+            looked()
 
     @property
     def asked_to_pause(self) -> bool:
