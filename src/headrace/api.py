@@ -17,7 +17,7 @@ from headrace.config import load_object
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import make
-from headrace.errors import HeadraceError, PlanError, UsageError, nearest
+from headrace.errors import HeadraceError, PlanError, UsageError, nearest, sentence
 from headrace.graph import Graph, Plan
 from headrace.graph.compile import make_cells
 from headrace.graph.passes import show_passes
@@ -124,8 +124,7 @@ def find_policy(policy: str) -> Callable[[Graph, Machine, int | None], Plan]:
         except HeadraceError:
             raise
         except (Exception, SystemExit) as error:
-            reason = " ".join(str(error).split()).rstrip(".")
-            raise PlanError(f"policy '{policy}' raised {type(error).__name__}: {reason}.") from error
+            raise PlanError(f"policy '{policy}' raised {sentence(error)}.") from error
         if not isinstance(made, Plan):
             raise PlanError(
                 f"policy '{policy}' returned a {type(made).__name__}; return what headrace.graph.cut(...) gives."

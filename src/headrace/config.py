@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
-from headrace.errors import ConfigError, nearest
+from headrace.errors import ConfigError, nearest, sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,7 +290,7 @@ def load_object(path: str) -> Any:
     except (ImportError, FileNotFoundError) as error:
         raise ConfigError(f"'{path}' cannot be loaded ({error}); give module:name or path/to/file.py:name.") from None
     except Exception as error:
-        raise ConfigError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}.") from error
+        raise ConfigError(f"'{path}' cannot be loaded: {sentence(error)}.") from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ConfigError(f"'{path}' cannot be loaded: there is no '{part}' in {module}.")

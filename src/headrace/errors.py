@@ -65,6 +65,12 @@ class OverdueError(HeadraceError, TimeoutError):
     """What was waited for did not come in time."""
 
 
+def sentence(error: BaseException) -> str:
+    """An exception in one line."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def nearest(name: str, known: Iterable[str], count: int = 1) -> str:
     """A hint such as ``"; did you mean 'Pendulum-v1'?"``, empty when nothing is close."""
     close = difflib.get_close_matches(name, sorted(known), n=count, cutoff=0.5)

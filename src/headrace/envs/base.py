@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headrace.envs.spaces import not_finite
 from headrace.errors import EnvError
 from headrace.types import Array, EnvSpec, Tree
 
@@ -78,6 +79,31 @@ class HostEnv(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free what the environments hold."""
+
+
+class LocalEnv(HostEnv):
+    """Environments of this process: their steps are counted, their episodes kept, their numbers checked."""
+
+    def __init__(self, spec: EnvSpec):
+        self.spec = spec
+        self._count = 0
+        self._finished: list[Episode] = []
+
+    def drain(self) -> list[Episode]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def _require_finite(self, tree: Tree, what: str, actions: Any = None) -> None:
+        """Refuse numbers that are none; `actions` are what the environments were given."""
+        index = not_finite(tree, self.spec.num_envs)
+        if index is None:
+            return
+        given = None if actions is None else np.asarray(actions).reshape(self.spec.num_envs, -1)[index]
+        diverged = given is not None and not np.isfinite(given).all()
+        why = ", after an action that was not finite either: training has diverged" if diverged else ""
+        raise EnvError(
+            f"'{self.spec.id}' (environment {index}) returned {what} that is not finite at step {self._count}{why}."
+        )
 
 
 class JaxEnv(ABC):

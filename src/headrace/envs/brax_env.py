@@ -15,7 +15,7 @@ from headrace.envs.ids import suggest
 from headrace.envs.jax_env import BatchedEnv, SingleEnv
 from headrace.envs.spaces import observed, tidy
 from headrace.envs.stepped import quiet
-from headrace.errors import EnvError
+from headrace.errors import EnvError, sentence
 from headrace.types import Array, Box, Tree
 
 EPISODE_STEPS = 1000
@@ -53,7 +53,7 @@ class BraxEnv(SingleEnv):
             return np.asarray(self._env.render([state.physics.pipeline_state])[0])
         except Exception as error:
             raise EnvError(
-                f"this Brax environment cannot be drawn here ({type(error).__name__}: {error}); "
+                f"this Brax environment cannot be drawn here ({sentence(error)}); "
                 f"on a machine without a screen, MuJoCo needs MUJOCO_GL=egl or MUJOCO_GL=osmesa."
             ) from error
 
@@ -69,5 +69,5 @@ def make_brax(name: str, num_envs: int, episode_steps: int = EPISODE_STEPS) -> B
         try:
             single = BraxEnv(envs.get_environment(task), episode_steps)
         except Exception as error:
-            raise EnvError(f"'{name}' cannot be made: {type(error).__name__}: {error}.") from error
+            raise EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
     return BatchedEnv(name, single, num_envs, cheap_reset=False)

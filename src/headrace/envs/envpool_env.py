@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from headrace.envs.base import Episode, HostEnv, Step, optional, seeds
+from headrace.envs.base import Episode, LocalEnv, Step, optional, seeds
 from headrace.envs.ids import suggest
-from headrace.envs.spaces import Actions, choices, not_finite, observations
+from headrace.envs.spaces import Actions, choices, observations
 from headrace.envs.stepped import quiet
-from headrace.errors import EnvError
+from headrace.errors import EnvError, sentence
 from headrace.types import MASK, Array, EnvSpec, Tree
 
 
-class EnvPoolEnv(HostEnv):
+class EnvPoolEnv(LocalEnv):
     """A pool of `num_envs` environments, stepped by EnvPool's threads, all together.
 
     EnvPool resets an ended episode on the step after, whose action and reward are void. Resetting the ended
@@ -39,18 +39,16 @@ class EnvPoolEnv(HostEnv):
                 spec = self._envpool.make_spec(task)
                 self._pool = self._envpool.make_gymnasium(task, **self._options)
             except Exception as error:
-                raise EnvError(f"'{name}' cannot be made: {type(error).__name__}: {error}.") from error
+                raise EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
             self._actions = Actions(spec.action_space, name, num_envs)
             self._observations = observations(spec.observation_space, self._actions.space, name)
             has_mask = any(leaf.name == MASK for leaf in self._observations.leaves)
             if not has_mask and choices(self._actions.space) and MASK in self._pool.reset()[1]:
                 self._observations = self._observations.with_info_mask(self._actions.space)
-        self.spec = EnvSpec(name, self._observations.space, self._actions.space, num_envs)
+        super().__init__(EnvSpec(name, self._observations.space, self._actions.space, num_envs))
         self._render = render
-        self._count = 0
         self._returns = np.zeros(num_envs)
         self._began = np.zeros(num_envs, np.int64)
-        self._finished: list[Episode] = []
 
     def reset(self, seed: int) -> Tree:
         self._count = 0
@@ -63,7 +61,7 @@ class EnvPoolEnv(HostEnv):
             self._pool = self._envpool.make_gymnasium(self._task, **self._options, seed=starts)
             obs, info = self._pool.reset()
         first = self._observations.batch(obs, info, self.spec.num_envs)
-        self._check(first, "a first observation")
+        self._require_finite(first, "a first observation")
         return first
 
     def step(self, action: Array) -> Step:
@@ -73,11 +71,11 @@ class EnvPoolEnv(HostEnv):
         try:
             seen, gain, terminated, truncated, info = self._pool.step(rows)
         except Exception as error:
-            raise EnvError(f"'{self.spec.id}' raised {type(error).__name__}: {error} at step {self._count}.") from error
+            raise EnvError(f"'{self.spec.id}' raised {sentence(error)} at step {self._count}.") from error
         reward = gain.astype(np.float32, copy=False)
         next_obs = self._observations.batch(seen, info, num_envs)
-        self._check(reward, "a reward")
-        self._check(next_obs, "an observation")
+        self._require_finite(reward, "a reward", rows)
+        self._require_finite(next_obs, "an observation", rows)
         self._returns += reward
         if not (np.count_nonzero(terminated) or np.count_nonzero(truncated)):
             return Step(next_obs, reward, terminated, truncated, next_obs)
@@ -90,12 +88,8 @@ class EnvPoolEnv(HostEnv):
         fresh, info = self._pool.reset(ended)
         first = self._observations.batch(fresh, info, ended.size)
         obs = _replace(next_obs, ended, first)
-        self._check(obs, "a first observation")
+        self._require_finite(obs, "a first observation")
         return Step(obs, reward, terminated, truncated, next_obs)
-
-    def drain(self) -> list[Episode]:
-        finished, self._finished = self._finished, []
-        return finished
 
     def render(self) -> np.ndarray[Any, Any] | None:
         if not self._render:
@@ -103,17 +97,10 @@ class EnvPoolEnv(HostEnv):
         try:
             return np.asarray(self._pool.render()[0])
         except Exception as error:
-            raise EnvError(f"'{self.spec.id}' cannot be drawn here ({type(error).__name__}: {error}).") from error
+            raise EnvError(f"'{self.spec.id}' cannot be drawn here ({sentence(error)}).") from error
 
     def close(self) -> None:
         self._pool.close()
-
-    def _check(self, tree: Tree, what: str) -> None:
-        bad = not_finite(tree, self.spec.num_envs)
-        if bad is not None:
-            raise EnvError(
-                f"'{self.spec.id}' (environment {bad}) returned {what} that is not finite at step {self._count}."
-            )
 
 
 def _replace(tree: Tree, rows: Array, values: Tree) -> Tree:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from headrace.envs.base import Step, seeds
-from headrace.envs.spaces import Actions, MisfitError, Rows, choices, not_finite, observations
-from headrace.envs.stepped import Stepped, quiet, sentence
-from headrace.errors import EnvError
+from headrace.envs.spaces import Actions, MisfitError, Rows, choices, observations
+from headrace.envs.stepped import Stepped, quiet
+from headrace.errors import EnvError, sentence
 from headrace.types import MASK, Array, EnvSpec, Tree
 
 
@@ -35,8 +35,7 @@ class GymnasiumEnv(Stepped):
         with quiet():
             for index, start in enumerate(seeds(seed, self.spec.num_envs)):
                 self._reset_one(index, buffers.obs, start)
-        if not buffers.obs.finite():
-            raise self._blame_row(buffers.obs.tree, "a first observation")
+        self._require_finite(buffers.obs.tree, "a first observation")
         return buffers.obs.tree
 
     def step(self, action: Array) -> Step:
@@ -62,10 +61,8 @@ class GymnasiumEnv(Stepped):
             buffers.pay(gains)
         except (MisfitError, TypeError, ValueError) as error:
             raise self._blame_step(led_to, error) from error
-        if not buffers.rewards_finite():
-            raise self._blame_row(buffers.reward, "a reward", rows)
-        if not buffers.next_obs.finite():
-            raise self._blame_row(buffers.next_obs.tree, "an observation", rows)
+        self._require_finite(buffers.reward, "a reward", rows)
+        self._require_finite(buffers.next_obs.tree, "an observation", rows)
         self._returns += buffers.reward
         if not ended:
             return Step(buffers.next_obs.tree, buffers.reward, self._none, self._none, buffers.next_obs.tree)
@@ -74,8 +71,7 @@ class GymnasiumEnv(Stepped):
         for index in ended:
             buffers.end(index, bool(terminated[index]), first=index == ended[0])
             self._reset_one(index, buffers.obs, None)
-        if not buffers.obs.finite():
-            raise self._blame_row(buffers.obs.tree, "a first observation")
+        self._require_finite(buffers.obs.tree, "a first observation")
         return Step(buffers.obs.tree, buffers.reward, buffers.terminated, buffers.truncated, buffers.next_obs.tree)
 
     def _sends_mask(self, env: Any, name: str) -> bool:
@@ -114,8 +110,3 @@ class GymnasiumEnv(Stepped):
             except Exception as reason:
                 raise self._blame(index, reason) from reason
         return EnvError(f"'{self.spec.id}' returned what it should not at step {self._count}: {error}.")
-
-    def _blame_row(self, tree: Tree, what: str, rows: Any = None) -> EnvError:
-        """Find the environment with a number that is none."""
-        index = not_finite(tree, self.spec.num_envs)
-        return self._blame_number(index, what, None if rows is None or index is None else rows[index])

@@ -12,7 +12,7 @@ from headrace.envs.ids import suggest
 from headrace.envs.jax_env import BatchedEnv, SingleEnv
 from headrace.envs.spaces import Actions, observed, tidy
 from headrace.envs.stepped import quiet
-from headrace.errors import EnvError
+from headrace.errors import EnvError, sentence
 from headrace.types import Array, Discrete, Tree
 
 FOREVER = 2**31 - 1
@@ -57,5 +57,5 @@ def make_gymnax(name: str, num_envs: int) -> BatchedEnv:
     try:
         env, params = gymnax.make(task)
     except Exception as error:
-        raise EnvError(f"'{name}' cannot be made: {type(error).__name__}: {error}.") from error
+        raise EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
     return BatchedEnv(name, GymnaxEnv(name, env, params), num_envs)

@@ -10,9 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.envs.base import Episode, Finished, HostEnv, JaxEnv, Step
-from headrace.envs.spaces import not_finite
-from headrace.errors import EnvError
+from headrace.envs.base import Episode, Finished, JaxEnv, LocalEnv, Step
 from headrace.types import Array, EnvSpec, Space, Tree
 
 
@@ -93,18 +91,16 @@ class BatchedEnv(JaxEnv):
         return _like(inner, inner), obs
 
 
-class HostedJaxEnv(HostEnv):
+class HostedJaxEnv(LocalEnv):
     """A JAX environment stepped from the host."""
 
     def __init__(self, env: JaxEnv):
-        self.spec = replace(env.spec, pure=False)
+        super().__init__(replace(env.spec, pure=False))
         self._env = env
         self._reset = jax.jit(env.reset)
         self._step = jax.jit(lambda state, action, key, count: env.step(state, action, jax.random.fold_in(key, count)))
         self._key: Array = None
         self._state: Tree = None
-        self._count = 0
-        self._finished: list[Episode] = []
 
     def reset(self, seed: int) -> Tree:
         start, self._key = jax.random.split(jax.random.key(seed % 2**32))
@@ -116,28 +112,17 @@ class HostedJaxEnv(HostEnv):
         self._state, step, finished = self._step(self._state, action, self._key, self._count)
         self._count += 1
         step, finished = jax.device_get((step, finished))
-        self._check(step.reward, "a reward")
-        self._check(step.next_obs, "an observation")
+        self._require_finite(step.reward, "a reward", action)
+        self._require_finite(step.next_obs, "an observation", action)
         for index in np.flatnonzero(finished.done):
             self._finished.append(Episode(float(finished.reward[index]), int(finished.length[index])))
         return Step(*step)
-
-    def drain(self) -> list[Episode]:
-        finished, self._finished = self._finished, []
-        return finished
 
     def render(self) -> np.ndarray[Any, Any] | None:
         return None if self._state is None else self._env.render(self._state)
 
     def close(self) -> None:
         self._state = None
-
-    def _check(self, tree: Tree, what: str) -> None:
-        bad = not_finite(tree, self.spec.num_envs)
-        if bad is not None:
-            raise EnvError(
-                f"'{self.spec.id}' (environment {bad}) returned {what} that is not finite at step {self._count}."
-            )
 
 
 def _like(tree: Tree, model: Tree) -> Tree:

@@ -23,7 +23,7 @@ from headrace.envs.gymnax_env import make_gymnax
 from headrace.envs.ids import suggest
 from headrace.envs.pettingzoo_env import PettingZooEnv, is_parallel, make_pettingzoo
 from headrace.envs.stepped import quiet
-from headrace.errors import ConfigError, EnvError
+from headrace.errors import ConfigError, EnvError, sentence
 
 EnvLike = str | Callable[..., Any]
 """A Gymnasium id, `module:id`, `envpool:ID`, `gymnax:ID`, `brax:ID`, `pettingzoo:MODULE`, or a function making one."""
@@ -179,4 +179,4 @@ def _refusal(env: str, error: Exception) -> EnvError:
         if "mujoco" in text.lower() and "gymnasium-robotics" not in text:
             return EnvError(f"'{env}' needs MuJoCo; install it with: pip install 'headrace[mujoco]'.")
         return EnvError(f"'{env}' needs a package that is not installed: {text}.")
-    return EnvError(f"'{env}' cannot be made: {type(error).__name__}: {text}.")
+    return EnvError(f"'{env}' cannot be made: {sentence(error)}.")

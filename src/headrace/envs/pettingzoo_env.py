@@ -13,9 +13,9 @@ import gymnasium as gym
 import numpy as np
 
 from headrace.envs.base import Step, optional, seeds
-from headrace.envs.spaces import Actions, MisfitError, Observations, Rows, not_finite, observations
-from headrace.envs.stepped import Stepped, quiet, sentence
-from headrace.errors import EnvError, nearest
+from headrace.envs.spaces import Actions, MisfitError, Observations, Rows, observations
+from headrace.envs.stepped import Stepped, quiet
+from headrace.errors import EnvError, nearest, sentence
 from headrace.types import Array, Box, Discrete, EnvSpec, MultiDiscrete, Space, Tree
 
 
@@ -52,7 +52,7 @@ class PettingZooEnv(Stepped):
         with quiet():
             for index, start in enumerate(seeds(seed, self.spec.num_envs)):
                 self._reset_one(index, buffers.obs, start)
-        self._check(buffers.obs, "a first observation")
+        self._require_finite(buffers.obs.tree, "a first observation")
         return self._shown(buffers.obs)
 
     def step(self, action: Array) -> Step:
@@ -84,9 +84,8 @@ class PettingZooEnv(Stepped):
         self._returns += gains
         self._take_in(buffers.next_obs, seen)
         buffers.pay(gains)
-        if not buffers.rewards_finite():
-            raise self._not_finite(not_finite(buffers.reward, len(gains)), "a reward", rows)
-        self._check(buffers.next_obs, "an observation", rows)
+        self._require_finite(buffers.reward, "a reward", rows)
+        self._require_finite(buffers.next_obs.tree, "an observation", rows)
         next_obs = self._shown(buffers.next_obs)
         if not ended:
             return Step(next_obs, buffers.reward, self._none, self._none, next_obs)
@@ -94,7 +93,7 @@ class PettingZooEnv(Stepped):
         self._end(ended)
         for index in ended:
             self._reset_one(index, buffers.obs, None)
-        self._check(buffers.obs, "a first observation")
+        self._require_finite(buffers.obs.tree, "a first observation")
         return Step(self._shown(buffers.obs), buffers.reward, buffers.terminated, buffers.truncated, next_obs)
 
     def _shown(self, rows: Rows) -> Tree:
@@ -131,18 +130,6 @@ class PettingZooEnv(Stepped):
         if isinstance(error, KeyError) and error.args and error.args[0] in self._agents:
             error = MisfitError(f"returned nothing for agent '{error.args[0]}'")
         return super()._blame(index, error)
-
-    def _check(self, rows: Rows, what: str, actions: Array | None = None) -> None:
-        with np.errstate(invalid="ignore"):
-            fine = rows.finite()
-        if not fine:
-            row = not_finite(rows.tree, self._rows)
-            raise self._not_finite(None if row is None else row // len(self._agents), what, actions)
-
-    def _not_finite(self, index: int | None, what: str, actions: Array | None = None) -> EnvError:
-        team = len(self._agents)
-        mine = None if actions is None or index is None else actions[index * team : (index + 1) * team]
-        return self._blame_number(index, what, mine)
 
 
 def make_pettingzoo(name: str, num_envs: int, *, render: bool = False) -> PettingZooEnv:

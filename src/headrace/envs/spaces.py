@@ -131,8 +131,6 @@ class Rows:
         # Arrays that need no translation are joined end to end by one call, several times faster than row by row.
         self._joined = [(leaf, array.reshape(-1, *leaf.given[1:])) for leaf, array, same in self._parts if same]
         self._others = [(leaf, array) for leaf, array, same in self._parts if not same]
-        flat = [array.reshape(-1) for array in arrays.values() if array.dtype == np.float32]
-        self._checks = [(array.dot, np.zeros_like(array)) for array in flat]
 
     def write(self, row: int, obs: Any, info: Any) -> None:
         """Put the observation of one environment into its row."""
@@ -165,13 +163,6 @@ class Rows:
             return
         for name, array in self.tree.items():
             np.copyto(array, other.tree[name])
-
-    def finite(self) -> bool:
-        """Whether every number is finite: 0 * x is 0 unless x is infinite or NaN, and BLAS is quick to say so."""
-        for dot, zeros in self._checks:  # noqa: SIM110 (a generator costs more than the check)
-            if dot(zeros) != 0.0:
-                return False
-        return True
 
     def _write_mask(self, row: int, info: Any) -> None:
         if self._mask is not None:
@@ -275,7 +266,7 @@ def permitted(mask: Any, counts: tuple[int, ...]) -> Array:
 def not_finite(tree: Tree, num_envs: int) -> int | None:
     """The first environment with a number that is infinite or NaN."""
     for array in tree.values() if isinstance(tree, dict) else (tree,):
-        # Quicker than to look at each, and at worst too suspicious, of numbers whose squares are too large.
+        # BLAS is quicker than a look at each, and at worst too suspicious, of numbers whose squares are too large.
         if array.dtype == np.float32 and not math.isfinite(np.vdot(array, array)):
             bad = ~np.isfinite(array.reshape(num_envs, -1)).all(axis=1)
             if bad.any():

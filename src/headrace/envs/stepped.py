@@ -10,29 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from headrace.envs.base import Episode, HostEnv
+from headrace.envs.base import Episode, LocalEnv
 from headrace.envs.spaces import MisfitError, Observations, Rows
-from headrace.errors import EnvError
-from headrace.types import Array, EnvSpec
+from headrace.errors import EnvError, sentence
+from headrace.types import EnvSpec
 
 
-class Stepped(HostEnv):
+class Stepped(LocalEnv):
     """Environments of one kind, side by side; with `render`, the first of them can be drawn."""
 
     def __init__(self, spec: EnvSpec, envs: Sequence[Any], layout: Observations, *, render: bool, team: int = 1):
         """`team` is how many rows of `layout` an environment shows at a time."""
-        self.spec = spec
+        super().__init__(spec)
         self._envs = list(envs)
         self._render = render
         self._buffers = [Buffers(layout, spec.num_envs, team) for _ in range(2)]
         self._none = np.zeros(spec.num_envs, bool)
         self._turn = 0
-        self._finished: list[Episode] = []
         self._start()
-
-    def drain(self) -> list[Episode]:
-        finished, self._finished = self._finished, []
-        return finished
 
     def render(self) -> np.ndarray[Any, Any] | None:
         if not self._render:
@@ -72,14 +67,6 @@ class Stepped(HostEnv):
         what = str(error) if isinstance(error, MisfitError) else f"raised {sentence(error)}"
         return EnvError(f"'{self.spec.id}' (environment {index}) {what} at step {self._count}.")
 
-    def _blame_number(self, index: int | None, what: str, actions: Array | None = None) -> EnvError:
-        """What to say of one that returned a number that is none; `actions` are what it was given."""
-        diverged = actions is not None and not np.all(np.isfinite(actions))
-        why = ", after an action that was not finite either: training has diverged" if diverged else ""
-        return EnvError(
-            f"'{self.spec.id}' (environment {index}) returned {what} that is not finite at step {self._count}{why}."
-        )
-
 
 class Buffers:
     """The arrays of one step."""
@@ -90,7 +77,6 @@ class Buffers:
         self.reward = np.zeros(num_envs, np.float32)
         self.terminated = np.zeros(num_envs, bool)
         self.truncated = np.zeros(num_envs, bool)
-        self._zeros = np.zeros(num_envs, np.float32)
 
     def pay(self, gains: Sequence[Any]) -> None:
         """Take in the rewards."""
@@ -98,10 +84,6 @@ class Buffers:
             self.reward[:] = gains
         except (TypeError, ValueError):
             self.reward[:] = [float(gain) for gain in gains]  # some give arrays of one number
-
-    def rewards_finite(self) -> bool:
-        """Whether every reward is finite, as `Rows.finite` finds out."""
-        return bool(self.reward.dot(self._zeros) == 0.0)
 
     def end(self, index: int, terminated: bool, first: bool) -> None:
         """Mark the end of an episode, the `first` of this step or a further one."""
@@ -126,9 +108,3 @@ def quiet() -> Iterator[None]:
             yield
         finally:
             mujoco.set_mju_user_warning(before)
-
-
-def sentence(error: BaseException) -> str:
-    """An exception in one line."""
-    text = " ".join(str(error).split()).rstrip(".")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -21,7 +21,7 @@ from headrace.channels.wait import wait
 from headrace.config import from_json, load_object
 from headrace.core.algorithm import Algorithm
 from headrace.envs import make
-from headrace.errors import EnvError, HeadraceError
+from headrace.errors import EnvError, HeadraceError, sentence
 from headrace.graph import Plan, trace
 from headrace.graph.compile import Programs, cell_shapes
 from headrace.graph.plan import Cut, Fragment
@@ -75,7 +75,7 @@ def main() -> int:
         end(2, str(error))
     except Exception as error:  # noqa: BLE001 - its last line is what a person is shown
         traceback.print_exc()
-        end(1, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        end(1, sentence(error))
     return 0
 
 

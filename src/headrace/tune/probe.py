@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from headrace.config import from_json, load_object, override
 from headrace.core.algorithm import Algorithm
 from headrace.envs import make
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, sentence
 from headrace.graph import Graph, trace
 from headrace.graph.compile import Programs, Shelf, make_cells
 from headrace.machine import compute_at_once, keep_compiled
@@ -88,7 +88,7 @@ def main() -> int:
         end(1, str(error))
     except Exception as error:  # noqa: BLE001 - its last line is what a person is shown
         traceback.print_exc()
-        end(1, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        end(1, sentence(error))
     return 1
 
 
