@@ -57,3 +57,17 @@ def test_an_algorithm_in_a_file_is_found_by_its_path(tmp_path: Path) -> None:
     words = ["train", where, "CartPole-v1", "--policy", "single", "--steps", "1024", "--quiet"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     assert main(["eval", str(tmp_path / "run"), "--episodes", "2"]) == 0
+
+
+def test_optuna_ends_a_trial_that_does_worse_at_its_first_evaluation(tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    objective = example("optuna_pruning").objective
+    # At the first evaluation nobody can do better than 500, so a threshold of 501 prunes whatever was learned.
+    for lower, state in ((0.0, "COMPLETE"), (501.0, "PRUNED")):
+        study = optuna.create_study(direction="maximize", pruner=optuna.pruners.ThresholdPruner(lower=lower))
+        study.enqueue_trial({"learning_rate": 3e-4})
+        study.optimize(lambda trial, state=state: objective(trial, tmp_path / state, 1_024, 512), n_trials=1)
+        (trial,) = study.trials
+        assert trial.state.name == state
+        assert sorted(trial.intermediate_values) == ([512, 1_024] if state == "COMPLETE" else [512])

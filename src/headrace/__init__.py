@@ -5,6 +5,7 @@ from headrace.api import Actor, Run, plan, trace
 from headrace.core import Algorithm, Config, Env, Learned, Reads, Replay, Rollout, Tracked, Writes, stage
 from headrace.errors import HeadraceError
 from headrace.launch import train
+from headrace.services.callbacks import Event
 from headrace.version import __version__
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Algorithm",
     "Config",
     "Env",
+    "Event",
     "HeadraceError",
     "Learned",
     "Reads",

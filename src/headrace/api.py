@@ -153,6 +153,8 @@ class Run:
         self.seed = seed
         self.interrupted = False
         self.reached = False
+        self.stopped: str | None = None
+        """The callback that stopped it."""
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

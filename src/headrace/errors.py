@@ -6,6 +6,7 @@
     │   ├── EnvError            an environment that cannot be made, or does not keep its protocol
     │   ├── LoopError           a loop, stage or cell that does not fit together
     │   └── PlanError           a distribution that cannot be right for this graph or machine
+    ├── CallbackError           an exception in a callback of the user's own
     ├── CapacityError           not enough memory for what was asked
     ├── FragmentError           a process of a run that cannot do its work
     ├── PeerGone, OverdueError  a process that was waited for ended, or does not answer
@@ -43,6 +44,10 @@ class LoopError(UsageError):
 
 class PlanError(UsageError):
     """A distribution that cannot be right for this graph or machine."""
+
+
+class CallbackError(HeadraceError):
+    """An exception in a callback."""
 
 
 class CapacityError(HeadraceError):

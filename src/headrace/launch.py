@@ -6,8 +6,8 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ from headrace.api import Run, default_policy, find_algorithm, plan, trace
 from headrace.config import findable
 from headrace.core.algorithm import Algorithm
 from headrace.envs import env_id
-from headrace.errors import CheckpointError, HeadraceError, UsageError, nearest
+from headrace.errors import CallbackError, CheckpointError, HeadraceError, UsageError, nearest
 from headrace.graph import Graph, Plan
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.runtimes import RUNTIMES, Options, Processes
 from headrace.runtimes.boot import WORKER
 from headrace.services import checkpoint
+from headrace.services.callbacks import Callback, Callbacks, check_callbacks
 from headrace.services.display import Display
 from headrace.services.evaluate import Evaluator
 from headrace.services.goal import Goal
@@ -65,6 +66,7 @@ def train(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     checkpoint_every: float = 300.0,
+    callbacks: Sequence[Callback] = (),
     tune: bool = True,
     progress: bool | None = None,
     **options: Any,
@@ -77,7 +79,8 @@ def train(
     The policy is `desktop` unless given (`single` for JAX environments), the runtime `processes` where there is more
     than one fragment (`inline` otherwise), and the seed 0. `resume` goes on with a run, its replay included, in its own
     directory and with what it was started with. `tune` lets the tuner choose what is not set, once for each machine,
-    algorithm and environment (at most 20 s). `options` are those of `headrace.runtimes.Options`: `debug`,
+    algorithm and environment (at most 20 s). `callbacks` are functions that are called with an `Event` at each row of
+    metrics, evaluation and checkpoint. `options` are those of `headrace.runtimes.Options`: `debug`,
     `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `record_format`, `restarts`,
     `deaths`, `hang_seconds`.
     """
@@ -88,6 +91,7 @@ def train(
         )
     keep_compiled()
     goal = Goal.of(steps, seconds, until)
+    functions = check_callbacks(callbacks)
     wanted = _options(options, goal, checkpoint_every)
     made, env, config, directory = _settle(
         algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, wanted
@@ -133,12 +137,15 @@ def train(
         refine = None
         if resume is None and choice is not None and not choice.refined and isinstance(running, Processes):
             refine = Refinement(running, partial(_refined, choice, asked, env, config, whole, directory, given))
-        session = Session(running, directory, goal, elapsed, checkpoint_every)
+        told = Callbacks(functions, directory, asdict(config))
+        session = Session(running, directory, goal, elapsed, checkpoint_every, told)
         session.recorder.best = -math.inf if best is None else best
         display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)
         try:
             with interruptible(session):
                 session.train(evaluator if wanted.evaluate else None, wanted.eval_every, display, refine)
+        except CallbackError:
+            raise  # the session saved everything
         except HeadraceError:
             if running.progress.learned:
                 running.stop(at_once=True)
@@ -152,7 +159,7 @@ def train(
         run = Run(directory, made, env, whole.graph, jax.tree.map(_kept, running.cells()), config.seed)
     finally:
         running.close()
-    run.interrupted, run.reached = session.interrupted, session.reached
+    run.interrupted, run.reached, run.stopped = session.interrupted, session.reached, told.stopped
     return run
 
 

@@ -19,6 +19,7 @@ import equinox as eqx
 
 from headrace.runtimes import Runtime
 from headrace.services import checkpoint
+from headrace.services.callbacks import Callbacks
 from headrace.services.display import Display
 from headrace.services.evaluate import Evaluator, Score
 from headrace.services.goal import Goal
@@ -33,15 +34,24 @@ EVAL_SHARE = 0.05
 
 
 class Session:
-    """Drives a runtime to its goal, looking in on it to log, evaluate and save."""
+    """Drives a runtime to its goal, looking in on it to log, evaluate, save and tell the callbacks."""
 
-    def __init__(self, runtime: Runtime, directory: Path, goal: Goal, elapsed: float, checkpoint_every: float):
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: Path,
+        goal: Goal,
+        elapsed: float,
+        checkpoint_every: float,
+        callbacks: Callbacks | None = None,
+    ):
         self.runtime = runtime
         self.directory = directory
         self.goal = goal
         self.before = elapsed
         self.began = time.monotonic()
         self.checkpoint_every = checkpoint_every
+        self.callbacks = callbacks or Callbacks()
         self.recorder = Recorder(directory, elapsed, runtime.progress.env_steps)
         self.interrupted = False
         self.reached = False
@@ -49,6 +59,12 @@ class Session:
     @property
     def elapsed(self) -> float:
         return self.before + time.monotonic() - self.began
+
+    @property
+    def over(self) -> bool:
+        """Whether there is a reason to end."""
+        steps = self.runtime.progress.env_steps
+        return self.interrupted or self.reached or self.callbacks.over or self.goal.spent(steps, self.elapsed)
 
     def train(
         self,
@@ -62,52 +78,73 @@ class Session:
         `evaluators` makes an evaluator, None if nothing is to be evaluated. `refine` is called between two looks and
         may have something to say.
         """
-        self.refine = refine
         with ExitStack() as held:
-            self._train(partial(_held, held, evaluators) if evaluators else None, eval_every, display)
+            self.begin(partial(_held, held, evaluators) if evaluators else None, eval_every, display, refine)
+            while not self.over:
+                self.runtime.advance()
+                self.look()
+            self.end()
 
-    def _train(self, evaluators: Callable[[], Evaluator] | None, eval_every: int | None, display: Display) -> None:
+    def begin(
+        self,
+        evaluators: Callable[[], Evaluator] | None,
+        eval_every: int | None,
+        display: Display,
+        refine: Callable[[], str | None] | None = None,
+    ) -> None:
+        """What `look` and `end` need; `evaluators` as for `train`, but closed by the caller."""
+        self.evaluators, self.eval_every, self.display, self.refine = evaluators, eval_every, display, refine
+        self.evaluator = None if evaluators is None or self.runtime.evaluates else evaluators()
+        self.evaluating, self.first = 0.0, True
+        self.evaluated_at = self.runtime.progress.env_steps
+        self.logged = self.saved = self.elapsed
+
+    def look(self) -> None:
+        """After each advance: evaluate, log and save where it is time."""
         progress = self.runtime.progress
-        evaluator = None if evaluators is None or self.runtime.evaluates else evaluators()
-        evaluating, first = 0.0, True
-        evaluated_at, logged, saved = progress.env_steps, self.elapsed, self.elapsed
-        while not self.interrupted and not self.reached and not self.goal.spent(progress.env_steps, self.elapsed):
-            self.runtime.advance()
-            self.recorder.episodes(progress.episodes)
-            progress.episodes = []
-            refined = self.refine() if self.refine is not None else None
-            for notice in (*progress.notices, *([refined] if refined else [])):
-                display.say(notice)
-            progress.notices = []
-            score = self.runtime.take_score()
-            if evaluator is not None and self._due(eval_every, evaluated_at, evaluating):
-                began, evaluated_at = time.monotonic(), progress.env_steps
-                score = self._evaluate(evaluator)
-                # The first one compiles, which says nothing about the next.
-                evaluating += 0.0 if first else time.monotonic() - began
-                first = False
-            if score is not None:
-                self._scored(score)
-            if score is not None or self.elapsed - logged >= LOG_SECONDS:
-                display.show(self._log(), self.recorder.best)
-                logged = self.elapsed
-            if self.elapsed - saved >= self.checkpoint_every:
-                self.save()
-                saved = self.elapsed
+        self.recorder.episodes(progress.episodes)
+        progress.episodes = []
+        refined = self.refine() if self.refine is not None else None
+        for notice in (*progress.notices, *([refined] if refined else [])):
+            self.display.say(notice)
+        progress.notices = []
+        score = self.runtime.take_score()
+        if self.evaluator is not None and self._due():
+            began, self.evaluated_at = time.monotonic(), progress.env_steps
+            score = self._evaluate(self.evaluator)
+            # The first one compiles, which says nothing about the next.
+            self.evaluating += 0.0 if self.first else time.monotonic() - began
+            self.first = False
+        if score is not None:
+            self._scored(score)
+        if score is not None or self.elapsed - self.logged >= LOG_SECONDS:
+            self.display.show(self._log(score), self.recorder.best)
+            self.logged = self.elapsed
+        if self.elapsed - self.saved >= self.checkpoint_every:
+            self.save()
+            self.saved = self.elapsed
+
+    def end(self) -> None:
+        """Evaluate, log and save a last time; an exception in a callback is raised when that is done."""
+        progress, score = self.runtime.progress, None
         figures = self.runtime.figures()
+        cut_short = self.reached or self.interrupted or self.callbacks.over
         self.runtime.stop()
         try:
-            if evaluators is not None and not (self.reached or self.interrupted) and evaluated_at != progress.env_steps:
-                self._scored(self._evaluate(evaluator or evaluators()))
+            if self.evaluators is not None and not cut_short and self.evaluated_at != progress.env_steps:
+                score = self._evaluate(self.evaluator or self.evaluators())
+                self._scored(score)
         finally:  # also where somebody does not want to wait for the end of that
-            self._log(figures)
+            self._log(score, figures)
             self.save()
+        if self.callbacks.failed is not None:
+            raise self.callbacks.failed
 
-    def _due(self, eval_every: int | None, evaluated_at: int, evaluating: float) -> bool:
+    def _due(self) -> bool:
         progress = self.runtime.progress
-        if eval_every is not None:
-            return progress.env_steps - evaluated_at >= eval_every
-        return progress.learned > 0 and evaluating <= EVAL_SHARE * (self.elapsed - self.before)
+        if self.eval_every is not None:
+            return progress.env_steps - self.evaluated_at >= self.eval_every
+        return progress.learned > 0 and self.evaluating <= EVAL_SHARE * (self.elapsed - self.before)
 
     def _evaluate(self, evaluator: Evaluator) -> Score:
         score = evaluator.score(self.runtime.cells())
@@ -122,10 +159,15 @@ class Session:
             self._store(self.directory / "best", {"actor": actor}, values)
         self.reached = self.goal.reached(score.mean_reward)
 
-    def _log(self, figures: dict[str, float] | None = None) -> dict[str, Any]:
+    def _log(self, score: Score | None, figures: dict[str, float] | None = None) -> dict[str, Any]:
+        """Write a row and tell of it, and of the evaluation in it."""
         runtime = self.runtime
         figures = runtime.figures() if figures is None else figures
-        return self.recorder.write(runtime.progress, self.elapsed, runtime.updates(), figures)
+        row = self.recorder.write(runtime.progress, self.elapsed, runtime.updates(), figures)
+        self.callbacks.tell("metrics", row, self.recorder.score)
+        if score is not None:
+            self.callbacks.tell("evaluation", row, score)
+        return row
 
     def save(self) -> None:
         """Write a checkpoint; a disk that is full costs the checkpoint, not the run."""
@@ -133,6 +175,7 @@ class Session:
         folder = self.directory / "checkpoints" / f"{self.runtime.progress.env_steps:012d}"
         if self._store(folder, arrays, values | {"elapsed": self.elapsed, "best": _finite(self.recorder.best)}):
             checkpoint.prune(self.directory)
+            self.callbacks.tell("checkpoint", self.recorder.last, self.recorder.score, folder)
 
     def _store(self, folder: Path, arrays: Tree, values: dict[str, Any]) -> bool:
         try:

@@ -18,7 +18,7 @@ from headrace import api, launch
 from headrace.algorithms import ALGORITHMS
 from headrace.cli.doctor import doctor
 from headrace.cli.video import record
-from headrace.config import field_docs, override, to_json
+from headrace.config import field_docs, load_object, override, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.errors import ConfigError, HeadraceError, PlanError
 from headrace.graph.render import render
@@ -88,11 +88,13 @@ def train(options: argparse.Namespace) -> int:
         deaths=options.deaths,
         hang_seconds=options.hang_seconds,
         checkpoint_every=options.checkpoint_every,
+        callbacks=[load_object(path) for path in options.callbacks],
         progress=False if options.quiet else None,
     )
     last = done.metrics[-1]
     score = last["eval/mean_reward"]
     said = "interrupted" if done.interrupted else "reached the goal" if done.reached else "done"
+    said = f"stopped by callback '{done.stopped}'" if done.stopped else said
     print(
         f"{said} after {last['time/elapsed_s']:.1f} s, {last['time/env_steps']:,} steps, "
         f"{last['time/updates']:,} updates: "

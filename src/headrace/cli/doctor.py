@@ -24,9 +24,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "envpool": ("envpool",),
     "jaxenvs": ("gymnax", "brax"),
     "marl": ("pettingzoo", "mpe2"),
-    "ray": ("ray",),
-    "watch": ("starlette", "uvicorn"),
     "track": ("wandb",),
+    "optuna": ("optuna",),
 }
 
 

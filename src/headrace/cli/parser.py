@@ -135,6 +135,14 @@ def _train(parser: argparse.ArgumentParser) -> None:
         "--hang-seconds", type=float, default=10.0, metavar="S", help="silence that counts as hanging (default: 10)"
     )
     parser.add_argument("--checkpoint-every", type=float, default=300.0, metavar="S", help="seconds (default: 300)")
+    parser.add_argument(
+        "--callback",
+        dest="callbacks",
+        action="append",
+        default=[],
+        metavar="FILE.py:NAME",
+        help="a function that is called at each row of metrics, evaluation and checkpoint; may be given again",
+    )
     parser.add_argument("--debug", action="store_true", help="compile nothing: print and breakpoint() work in stages")
     parser.add_argument("--quiet", action="store_true", help="no progress display")
 

@@ -1,0 +1,96 @@
+"""Callbacks: functions of the user's own that are told what happens in a run, and may stop it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from headrace.errors import CallbackError, UsageError, sentence
+from headrace.services.evaluate import Score
+
+Kind = Literal["metrics", "evaluation", "checkpoint"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a callback is told."""
+
+    kind: Kind
+    """metrics (a row was written), evaluation (its row was written before it) or checkpoint."""
+    row: Mapping[str, Any]
+    """The newest row of metrics.jsonl; empty before the first."""
+    score: Score | None
+    """The newest evaluation: `mean_reward`, `std_reward`, `returns`, `lengths`."""
+    run: Path
+    """The run directory."""
+    config: Mapping[str, Any]
+    """What config.json says: algorithm, settings, env, policy, seed, ..."""
+    checkpoint: Path | None = None
+    """The folder that was written, of a checkpoint."""
+    stop: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+    """End the run after this cycle, as Ctrl-C does: with a last row and a checkpoint."""
+
+
+Callback = Callable[[Event], Any]
+"""What it returns does not matter: `event.stop()` stops a run."""
+
+
+class Callbacks:
+    """Those of one run, called one after the other where the run is driven."""
+
+    def __init__(self, functions: Iterable[Callback] = (), run: Path = Path(), config: Mapping[str, Any] | None = None):
+        self.functions = list(functions)
+        self.run = run
+        self.config = MappingProxyType(dict(config or {}))
+        self.stopped: str | None = None
+        """The callback that asked for the end."""
+        self.failed: CallbackError | None = None
+        """The first exception in one of them."""
+
+    @property
+    def over(self) -> bool:
+        """Whether one of them stopped the run, or failed."""
+        return self.stopped is not None or self.failed is not None
+
+    def tell(self, kind: Kind, row: Mapping[str, Any], score: Score | None, checkpoint: Path | None = None) -> None:
+        """Call every one of them; one that raises is not called again."""
+        for function in list(self.functions):
+
+            def stop(function: Callback = function) -> None:
+                self.stopped = self.stopped or name_of(function)
+
+            event = Event(kind, MappingProxyType(dict(row)), score, self.run, self.config, checkpoint, stop)
+            try:
+                function(event)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - it is raised when the run is saved
+                self.functions.remove(function)
+                if self.failed is None:
+                    self.failed = CallbackError(
+                        f"callback '{name_of(function)}' raised {sentence(error)} at {kind} of {self.run}; "
+                        f"the run was saved: mend it and go on with --resume {self.run}."
+                    )
+                    self.failed.__cause__ = error
+
+
+def check_callbacks(given: Any) -> list[Callback]:
+    """The callbacks asked for, if they are."""
+    functions = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for function in functions:
+        if not callable(function) or inspect.isclass(function):
+            raise UsageError(f"a callback is a function of one event, got {function!r}; give a list of functions.")
+        try:
+            inspect.signature(function).bind(None)
+        except TypeError as error:
+            raise UsageError(f"callback '{name_of(function)}' must take one argument, the event ({error}).") from None
+        except ValueError:
+            continue  # written in C: it does not say
+    return functions
+
+
+def name_of(function: Callback) -> str:
+    """What a person calls it."""
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
