@@ -111,8 +111,8 @@ def test_unknown_setting_names_the_nearest_and_every_valid_one():
         (lambda: SAC(policy_delay=0), r"policy_delay=0 must be at least 1"),
         (lambda: TD3(target_noise=-1.0), r"target_noise=-1\.0 must be at least 0"),
         (lambda: TD3(exploration_noise=-1.0), r"exploration_noise=-1\.0 must be at least 0"),
-        (lambda: DQN(exploration_start=1.5), r"exploration_start=1\.5 must lie between 0 and 1"),
-        (lambda: DQN(exploration_updates=0), r"exploration_updates=0 must be at least 1"),
+        (lambda: DQN(exploration=1.5), r"exploration=1\.5 must lie between 0 and 1"),
+        (lambda: DQN(exploration="linear:1.5:0:10"), r"exploration=linear:1\.5:0\.0:10 must lie between 0 and 1"),
         # Each of these trains on nothing but NaN, or not at all, when it is let through.
         (lambda: SAC(initial_alpha=0.0), r"initial_alpha"),
         (lambda: SAC(initial_alpha=-1.0), r"initial_alpha"),

@@ -2,7 +2,7 @@
 
 from headrace.algorithms import A3C, DQN, IMPALA, MAPPO, PPO, SAC, TD3
 from headrace.api import Actor, Run, plan, trace
-from headrace.core import Algorithm, Config, Env, Learned, Reads, Replay, Rollout, Tracked, Writes, stage
+from headrace.core import Algorithm, Config, Env, Learned, Reads, Replay, Rollout, Schedule, Tracked, Writes, stage
 from headrace.errors import HeadraceError
 from headrace.launch import train
 from headrace.services.callbacks import Event
@@ -27,6 +27,7 @@ __all__ = [
     "Replay",
     "Rollout",
     "Run",
+    "Schedule",
     "Tracked",
     "Writes",
     "__version__",

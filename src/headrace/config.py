@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from headrace.errors import ConfigError, nearest, sentence
+from headrace.schedule import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,19 +62,19 @@ class Config:
     def at_least(self, name: str, low: float, because: str = "") -> None:
         """Refuse a setting below `low`."""
         value = getattr(self, name)
-        if not value >= low:
+        if not min(_ends(value)) >= low:
             raise ConfigError(f"{name}={value} must be at least {because or format(low, 'g')}.")
 
     def above(self, name: str, low: float) -> None:
-        """Refuse a setting that is not a finite number above `low`."""
+        """Refuse a setting that is not a finite number above `low`; a schedule may end there."""
         value = getattr(self, name)
-        if not low < value < math.inf:
+        if not (low < _ends(value)[0] < math.inf and min(_ends(value)) >= low):
             raise ConfigError(f"{name}={value} must be above {low:g}.")
 
     def within(self, name: str, low: float, high: float) -> None:
         """Refuse a setting outside [low, high]."""
         value = getattr(self, name)
-        if not low <= value <= high:
+        if not all(low <= end <= high for end in _ends(value)):
             raise ConfigError(f"{name}={value} must lie between {low:g} and {high:g}.")
 
 
@@ -81,8 +82,8 @@ class Config:
 class NetConfig(Config):
     """Settings of every algorithm that learns networks."""
 
-    learning_rate: float = 3e-4
-    """Step size of Adam."""
+    learning_rate: float | Schedule = 3e-4
+    """Step size of Adam: a number, or a schedule such as linear:3e-4:0:1e5."""
     gamma: float = 0.99
     """Discount of the future, per step."""
     hidden: tuple[int, ...] = (256, 256)
@@ -200,6 +201,11 @@ def parse(name: str, text: str, hint: Any) -> Any:
         return text
     if _is_function(hint) and ":" in text:
         return load_object(text)
+    if _accepts(hint, Schedule) and ":" in text:
+        try:
+            return Schedule.parse(text)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
     plain = {"true": True, "false": False, "none": None}.get(text.lower(), text)
     if not isinstance(plain, str):
         return plain
@@ -247,6 +253,7 @@ def describe(hint: Any) -> str:
     if _is_function(hint):
         return "a function (module:name)"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+    names[Schedule] = "a schedule such as linear:3e-4:0:1e5"
     return names.get(hint, str(hint))
 
 
@@ -333,7 +340,14 @@ def _load_file(path: Path) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, Schedule):
+        return str(value)
     return object_path(value) if callable(value) else value
+
+
+def _ends(value: Any) -> tuple[Any, ...]:
+    """Between what a setting lies: itself, or where its schedule starts and ends."""
+    return (value.start, value.end) if isinstance(value, Schedule) else (value,)
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -26,6 +26,7 @@ from headrace.graph import Graph, Plan
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.runtimes import RUNTIMES, Options, Processes
 from headrace.runtimes.boot import WORKER
+from headrace.schedule import Schedule
 from headrace.services import checkpoint
 from headrace.services.callbacks import Callback, Callbacks, check_callbacks
 from headrace.services.display import Display
@@ -318,7 +319,7 @@ def _runtime(policy: str, graph: Graph, options: Options) -> str:
 def _functions(algorithm: Algorithm[Any]) -> list[Any]:
     """The functions among its settings."""
     values = [getattr(algorithm.config, field.name) for field in fields(algorithm.config)]
-    return [value for value in values if callable(value)]
+    return [value for value in values if callable(value) and not isinstance(value, Schedule)]
 
 
 def _called(thing: Any) -> str:

@@ -12,7 +12,7 @@ import pytest
 import rlax
 
 from headrace.algorithms import DQN
-from headrace.core import Learned, Tracked
+from headrace.core import Learned, Schedule, Tracked
 from headrace.errors import EnvError
 from headrace.types import MASK, Batch, Box, Dict, Discrete, EnvSpec, MultiDiscrete
 
@@ -79,18 +79,23 @@ def test_target_moves_by_tau():
         np.testing.assert_allclose(now, 0.75 * before + 0.25 * new, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(("start", "end", "updates"), [(1.0, 0.05, 20), (0.5, 0.5, 3), (0.9, 0.01, 7)])
-def test_exploration_falls_geometrically_to_its_end_and_stays(start, end, updates):
-    dqn, _ = made(exploration_start=start, exploration_end=end, exploration_updates=updates)
-    cells = dqn.cells(SPEC, KEY)
-    learn = eqx.filter_jit(lambda cell: dqn.learn(batch(), cells["critic"], cells["target"], cell))
-    cell = cells["exploration"]
-    assert float(cell.module) == pytest.approx(start)
-    for number in range(1, updates + 3):
-        (_, _, cell), metrics = learn(cell)
-        expected = start * (end / start) ** (min(number, updates) / updates)
-        assert float(cell.module) == pytest.approx(expected, rel=1e-4)
-        assert float(metrics["exploration_rate"]) == pytest.approx(expected, rel=1e-4)
+@pytest.mark.parametrize(
+    ("exploration", "expected"),
+    [
+        (Schedule("exponential", 1.0, 0.05, 4), [1.0, 0.05**0.25, 0.05**0.5, 0.05**0.75, 0.05, 0.05]),
+        ("linear:0.9:0.1:4", [0.9, 0.7, 0.5, 0.3, 0.1, 0.1]),
+        (0.5, [0.5] * 6),
+    ],
+)
+def test_exploration_follows_its_schedule_and_stays_at_its_end(exploration, expected):
+    dqn, cells = made(exploration=exploration)
+    learn = eqx.filter_jit(lambda critic, cell: dqn.learn(batch(), critic, cells["target"], cell))
+    critic, cell = cells["critic"], cells["exploration"]
+    assert float(cell.module) == pytest.approx(expected[0])
+    for share in expected[1:]:
+        (critic, _, cell), metrics = learn(critic, cell)
+        assert float(cell.module) == pytest.approx(share, rel=1e-6)
+        assert float(metrics["exploration_rate"]) == float(cell.module)
 
 
 @pytest.mark.parametrize(("share", "low", "high"), [(0.0, 0.0, 0.0), (0.4, 0.26, 0.34), (1.0, 0.72, 0.78)])

@@ -186,3 +186,11 @@ def test_the_actor_starts_near_indifference():
     _, cells = made()
     probability = np.exp([np.asarray(cells["actor"](jnp.ones((1, 3))).log_prob(jnp.asarray([i]))) for i in range(3)])
     np.testing.assert_allclose(probability, 1 / 3, atol=0.02)
+
+
+def test_the_clip_follows_its_schedule_over_the_actor_s_updates():
+    # Wide open in the first of eight updates, shut in the others: there every ratio that is not 1 counts as clipped.
+    settings = {"clip_range": "linear:10:0:1", "epochs": 2, "minibatch_size": 8}
+    _, after, metrics = learned(**settings)
+    assert metrics["clip_fraction"] == pytest.approx(7 / 8)
+    assert learn(trajectory(), after, **settings)[1]["clip_fraction"] == pytest.approx(1.0)

@@ -25,7 +25,6 @@ def test_replayed_per_inserted_is_what_was_asked_for(env: str, per_insert: float
         warmup=32,
         hidden=(4,),
         replay_capacity=2_000,
-        exploration_updates=10,
     )
     runtime = inline(headrace.plan(algorithm, env, "single"), algorithm, env, seed=0)
     progress = runtime.progress

@@ -9,7 +9,21 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from headrace.core import Algorithm, Cell, Env, EnvError, Learned, Reads, Replay, ReplayConfig, Tracked, Writes, stage
+from headrace.core import (
+    Algorithm,
+    Cell,
+    Env,
+    EnvError,
+    Learned,
+    Reads,
+    Replay,
+    ReplayConfig,
+    Schedule,
+    Tracked,
+    Writes,
+    stage,
+    value_at,
+)
 from headrace.nets import action_mask, build, masked
 from headrace.types import Array, Batch, Discrete, EnvSpec, Tree
 
@@ -18,27 +32,21 @@ from headrace.types import Array, Batch, Discrete, EnvSpec, Tree
 class DQNConfig(ReplayConfig):
     """Settings of DQN."""
 
-    learning_rate: float = 1e-3
-    """Step size of Adam."""
+    learning_rate: float | Schedule = 1e-3
+    """Step size of Adam: a number, or a schedule such as linear:3e-4:0:1e5."""
     tau: float = 0.01
     """Share of the way the target moves in each update."""
     double: bool = True
     """Choose the next action by the critic, value it by the target."""
-    exploration_start: float = 1.0
-    """Share of random actions at the start."""
-    exploration_end: float = 0.05
-    """Share of random actions in the end."""
-    exploration_updates: int = 1_000
-    """Updates over which the share falls from the start to the end, geometrically."""
+    exploration: float | Schedule = Schedule("exponential", 1.0, 0.05, 1_000)
+    """Share of random actions: a number or a schedule."""
     layer_norm: bool = False
     """Layer norm in the critic."""
 
     def check(self) -> None:
         ReplayConfig.check(self)
         self.within("tau", 0, 1)
-        self.within("exploration_start", 0, 1)
-        self.within("exploration_end", 1e-6, 1)
-        self.at_least("exploration_updates", 1)
+        self.within("exploration", 0, 1)
 
 
 class DQN(Algorithm[DQNConfig]):
@@ -52,7 +60,7 @@ class DQN(Algorithm[DQNConfig]):
         return {
             "critic": Learned(critic, optax.adam(c.learning_rate)),
             "target": Tracked(critic),
-            "exploration": Tracked(jnp.asarray(c.exploration_start)),
+            "exploration": Tracked(jnp.float32(value_at(c.exploration, 0))),
         }
 
     @stage
@@ -82,8 +90,7 @@ class DQN(Algorithm[DQNConfig]):
             return jnp.mean(optax.losses.huber_loss(value, goal)), jnp.mean(value)
 
         critic, (loss, value) = critic.minimise(error, has_aux=True)
-        decay = (c.exploration_end / max(c.exploration_start, c.exploration_end)) ** (1 / c.exploration_updates)
-        share = jnp.maximum(exploration.module * decay, min(c.exploration_start, c.exploration_end))
+        share = jnp.float32(value_at(c.exploration, critic.updates))
         metrics = {"loss": loss, "value": value, "exploration_rate": share}
         return (critic, target.track(critic, c.tau), exploration.set(share)), metrics
 

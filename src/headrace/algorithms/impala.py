@@ -16,6 +16,7 @@ from headrace.core import (
     Learned,
     Reads,
     Rollout,
+    Schedule,
     TrajectoryConfig,
     Writes,
     stage,
@@ -30,8 +31,8 @@ from headrace.types import Array, EnvSpec, Transition, Tree
 class IMPALAConfig(TrajectoryConfig):
     """Settings of IMPALA."""
 
-    learning_rate: float = 2e-3
-    """Step size of Adam."""
+    learning_rate: float | Schedule = 2e-3
+    """Step size of Adam: a number, or a schedule such as linear:3e-4:0:1e5."""
     hidden: tuple[int, ...] = (64, 64)
     """Sizes of the hidden layers."""
     activation: str = "tanh"

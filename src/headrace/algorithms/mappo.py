@@ -19,10 +19,12 @@ from headrace.core import (
     Reads,
     Rollout,
     RolloutConfig,
+    Schedule,
     Tracked,
     Writes,
     stage,
     standardised,
+    value_at,
 )
 from headrace.core.returns import discounted, gae
 from headrace.nets import Actor, Moments, Normaliser, build, encode, outputs_for
@@ -37,8 +39,8 @@ class MAPPOConfig(RolloutConfig):
 
     num_envs: int = 16
     """Environments stepped side by side, over all replicas together."""
-    learning_rate: float = 1e-3
-    """Step size of Adam."""
+    learning_rate: float | Schedule = 1e-3
+    """Step size of Adam: a number, or a schedule such as linear:3e-4:0:1e5."""
     hidden: tuple[int, ...] = (64, 64)
     """Sizes of the hidden layers."""
     horizon: int = 50
@@ -51,8 +53,8 @@ class MAPPOConfig(RolloutConfig):
     """One actor and one critic for all agents; otherwise each agent has its own and learns apart from the others."""
     gae_lambda: float = 0.95
     """How far advantages look ahead: 0 one step, 1 to the end."""
-    clip_range: float = 0.2
-    """How far the probability of an action may move before its gradient stops."""
+    clip_range: float | Schedule = 0.2
+    """How far the probability of an action may move before its gradient stops: a number or a schedule."""
     ent_coef: float = 0.01
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
@@ -155,19 +157,20 @@ class MAPPO(Algorithm[MAPPOConfig]):
             actor, critic = cells
             obs, (view, action, old_log_prob), advantage, target = jax.tree.map(lambda x: x[rows], samples)
             advantage = standardised(advantage)[:, None]
+            clip = value_at(c.clip_range, actor.updates)  # type: ignore[union-attr]
 
             def surrogate(actor: Actor) -> tuple[Array, dict[str, Array]]:
                 choice = actor(view)
                 change = choice.log_prob(action) - old_log_prob
                 ratio = jnp.exp(change)
-                clipped = jnp.clip(ratio, 1 - c.clip_range, 1 + c.clip_range)
+                clipped = jnp.clip(ratio, 1 - clip, 1 + clip)
                 gain = jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
                 entropy = jnp.mean(choice.entropy())
                 return -gain - c.ent_coef * entropy, {
                     "policy_gradient_loss": -gain,
                     "entropy_loss": -entropy,
                     "approx_kl": jnp.mean(ratio - 1 - change),
-                    "clip_fraction": jnp.mean(jnp.abs(ratio - 1) > c.clip_range),
+                    "clip_fraction": jnp.mean(jnp.abs(ratio - 1) > clip),
                 }
 
             actor, (_, metrics) = actor.minimise(surrogate, has_aux=True)  # type: ignore[union-attr]

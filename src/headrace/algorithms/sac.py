@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from headrace.core import Algorithm, Cell, Env, Learned, Reads, Replay, ReplayConfig, Tracked, Writes, stage
+from headrace.core import Algorithm, Cell, Env, Learned, Reads, Replay, ReplayConfig, Schedule, Tracked, Writes, stage
 from headrace.nets import Ensemble, TanhNormal, box_size, build
 from headrace.types import Array, Batch, EnvSpec, Tree
 
@@ -18,8 +18,8 @@ from headrace.types import Array, Batch, EnvSpec, Tree
 class SACConfig(ReplayConfig):
     """Settings of SAC."""
 
-    learning_rate: float = 1e-3
-    """Step size of Adam."""
+    learning_rate: float | Schedule = 1e-3
+    """Step size of Adam: a number, or a schedule such as linear:3e-4:0:1e5."""
     tau: float = 0.005
     """Share of the way the target critic moves to the critic in each update."""
     policy_delay: int = 2

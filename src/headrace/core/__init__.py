@@ -7,6 +7,7 @@ from headrace.core.handles import Env, Replay, Rollout
 from headrace.core.replicas import averaged, standardised
 from headrace.core.stage import Reads, Writes, stage
 from headrace.errors import ConfigError, EnvError
+from headrace.schedule import Schedule, value_at
 
 __all__ = [
     "Algorithm",
@@ -22,10 +23,12 @@ __all__ = [
     "ReplayConfig",
     "Rollout",
     "RolloutConfig",
+    "Schedule",
     "Tracked",
     "TrajectoryConfig",
     "Writes",
     "averaged",
     "stage",
     "standardised",
+    "value_at",
 ]
