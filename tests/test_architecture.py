@@ -14,14 +14,15 @@ from headrace.core.stage import Stage
 ROOT = Path(headrace.__file__).parent
 
 # What each part may import of headrace, besides itself. DESIGN section 8, drawn as a table.
-BASE = {"errors", "types", "schedule", "config", "files", "version"}
+BASE = {"errors", "types", "schedule", "config", "files", "synonyms", "version"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
     "files": set(),
     "types": {"errors"},
     "schedule": {"errors"},
-    "config": {"errors", "types", "schedule"},
+    "synonyms": {"errors"},
+    "config": {"errors", "types", "schedule", "synonyms"},
     "machine": {"errors", "types"},
     "core": BASE,
     "nets": BASE | {"core"},

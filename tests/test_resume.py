@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import headrace
+from headrace.cli import main
 from headrace.services import checkpoint
 
 SMALL = {
@@ -65,3 +67,25 @@ def test_same_seed_same_run_other_seed_other_run(tmp_path: Path) -> None:
     one, two, other = trained("one", 1), trained("two", 1), trained("other", 2)
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_a_run_goes_on_with_the_options_and_the_goal_it_was_started_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    tiny = [f"{name}={value}" for name, value in (SMALL["ppo"] | {"hidden": 16}).items()]
+    words = ["ppo", "CartPole-v1", "--policy", "single", "--set", *tiny, "--out", str(run)]
+    assert main(["train", *words, "--quiet", "--no-eval", "--checkpoint-every", "60", "--steps", "128"]) == 0
+    held = json.loads((run / "config.json").read_text())
+    assert held["options"] == {"checkpoint_every": 60.0, "evaluate": False}
+    assert held["goal"] == {"steps": 128, "seconds": None, "until": None}
+    assert main(["train", "--resume", str(run)]) == 2
+    assert "went until 128 steps already; say how far to go on" in capsys.readouterr().err
+    assert main(["train", "--resume", str(run), "--quiet", "--steps", "256"]) == 0
+    metrics = headrace.Run.load(run).metrics
+    assert (metrics[-1]["time/env_steps"], metrics[-1]["eval/mean_reward"]) == (256, None)
+    assert json.loads((run / "config.json").read_text()) == held | {"goal": held["goal"] | {"steps": 256}}
+    assert main(["train", "--resume", str(run), "--quiet", "--eval", "--eval-episodes", "1", "--steps", "384"]) == 0
+    assert headrace.Run.load(run).metrics[-1]["eval/mean_reward"] is not None
+    held = json.loads((run / "config.json").read_text())
+    assert held["options"] == {"checkpoint_every": 60.0, "eval_episodes": 1, "evaluate": True}

@@ -18,8 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
-from headrace.errors import ConfigError, nearest, sentence
+from headrace.errors import ConfigError, sentence
 from headrace.schedule import Schedule
+from headrace.synonyms import of_setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +185,7 @@ def override(config: C, settings: Mapping[str, Any]) -> C:
     for name, value in settings.items():
         if name not in known:
             raise ConfigError(
-                f"{type(config).__name__} has no setting '{name}'{nearest(name, known)} "
+                f"{type(config).__name__} has no setting '{name}'{of_setting(name, known, _docs(type(config)))} "
                 f"(valid: {', '.join(sorted(known))})."
             )
         changes[name] = parse(name, value, hints[name]) if isinstance(value, str) else value
@@ -287,6 +288,14 @@ def field_docs(cls: type) -> dict[str, str]:
                 text = after.value.value if _is_text(after) else ""  # type: ignore[attr-defined]
                 docs[here.target.id] = inspect.cleandoc(text)
     return docs
+
+
+def _docs(cls: type) -> dict[str, str]:
+    """The documentation of each field, if the source of the class can be read."""
+    try:
+        return field_docs(cls)
+    except (OSError, SyntaxError, TypeError):
+        return {}  # typed into an interpreter
 
 
 def load_object(path: str) -> Any:

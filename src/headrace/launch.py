@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import shutil
@@ -36,6 +37,7 @@ from headrace.services.run import RunConfig, describe, new_directory
 from headrace.services.video import check_file
 from headrace.services.window import missing
 from headrace.session import Session, interruptible
+from headrace.synonyms import of_option
 from headrace.tune import Choice, cached, remember
 from headrace.tune import tune as run_tuner
 from headrace.tune.refine import Refinement
@@ -47,6 +49,9 @@ ONE_PROGRAM = {"single", "device_only", "multiple_learners"}
 
 TUNED = {"desktop", "dual_device", "single_learner_coarse"}
 """Policies with something for the tuner to choose."""
+
+CHECKPOINT_EVERY = 300.0
+"""Seconds between two checkpoints, unless the user says."""
 
 NO_TUNE = "HEADRACE_NO_TUNE"
 """A variable that, set, keeps `train` from tuning, as `--no-tune` does."""
@@ -66,7 +71,7 @@ def train(
     seed: int | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
-    checkpoint_every: float = 300.0,
+    checkpoint_every: float | None = None,
     callbacks: Sequence[Callback] = (),
     tune: bool = True,
     progress: bool | None = None,
@@ -79,11 +84,11 @@ def train(
 
     The policy is `desktop` unless given (`single` for JAX environments), the runtime `processes` where there is more
     than one fragment (`inline` otherwise), and the seed 0. `resume` goes on with a run, its replay included, in its own
-    directory and with what it was started with. `tune` lets the tuner choose what is not set, once for each machine,
-    algorithm and environment (at most 20 s). `callbacks` are functions that are called with an `Event` at each row of
-    metrics, evaluation and checkpoint. `options` are those of `headrace.runtimes.Options`: `debug`,
-    `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `record_format`, `restarts`,
-    `deaths`, `hang_seconds`.
+    directory, to the same goal and with the same options but for those given. `tune` lets the tuner choose what is not
+    set, once for each machine, algorithm and environment (at most 20 s). `callbacks` are functions that are called with
+    an `Event` at each row of metrics, evaluation and checkpoint. `options` are those of `headrace.runtimes.Options`:
+    `debug`, `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `record_format`, `restarts`, `deaths`,
+    `hang_seconds`.
     """
     if WORKER in os.environ:
         raise UsageError(
@@ -91,12 +96,19 @@ def train(
             "put the call under: if __name__ == '__main__'."
         )
     keep_compiled()
-    goal = Goal.of(steps, seconds, until)
     functions = check_callbacks(callbacks)
-    wanted = _options(options, goal, checkpoint_every)
+    before = None if resume is None else RunConfig.read(Path(resume))
+    goal, aimed = Goal.of(steps, seconds, until), (steps, seconds, until) != (None, None, None)
+    if before is not None and before.goal and not aimed:
+        goal = Goal(**before.goal)
+    kept = {} if before is None else dict(before.options)
+    kept |= {name: value for name, value in options.items() if value is not None}
+    kept |= {} if checkpoint_every is None else {"checkpoint_every": checkpoint_every}
+    wanted, checkpoint_every = _options(kept, goal)
     made, env, config, directory = _settle(
         algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, wanted
     )
+    config = replace(config, goal=asdict(goal), options={name: kept[name] for name in sorted(kept) if name != "debug"})
     if config.runtime == "inline" and wanted.watched:
         raise UsageError("--view and --record-every need a process of their own; use the processes runtime.")
     if config.policy == "auto":
@@ -132,7 +144,13 @@ def train(
             template, _ = running.state()
             arrays, values = checkpoint.load(checkpoint.newest(directory), template)
             elapsed, best = values.pop("elapsed"), values.pop("best")
+            if not aimed and goal.spent(values["env_steps"], elapsed):
+                raise UsageError(
+                    f"run {directory} went {goal} already; say how far to go on, such as --steps or --until."
+                )
             running.restore(arrays, values)
+            if config != before:
+                config.write(directory, whole.to_json())
         else:
             _begin(config, directory, whole)
         refine = None
@@ -216,14 +234,15 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _options(given: dict[str, Any], goal: Goal, checkpoint_every: float) -> Options:
-    """The options asked for, if they make sense."""
-    known = {field.name for field in fields(Options)} - {"steps", "videos"}
+def _options(asked: dict[str, Any], goal: Goal) -> tuple[Options, float]:
+    """The options asked for and the seconds between checkpoints, if they make sense."""
+    given = dict(asked)
+    checkpoint_every = given.pop("checkpoint_every", CHECKPOINT_EVERY)
+    known = {field.name for field in fields(Options)} - {"videos"}
     for name in given:
         if name not in known:
-            raise UsageError(
-                f"train has no option '{name}'{nearest(name, known)} (options: {', '.join(sorted(known))})."
-            )
+            every = sorted(known | {*inspect.signature(train).parameters} - {"algorithm", "env", "options"})
+            raise UsageError(f"train has no option '{name}'{of_option(name, every)} (options: {', '.join(every)}).")
     options = Options(**given)
     above = {name: getattr(options, name) for name in ("eval_episodes", "eval_every", "record_every", "hang_seconds")}
     for name, value in (above | {"checkpoint_every": checkpoint_every}).items():
@@ -233,14 +252,14 @@ def _options(given: dict[str, Any], goal: Goal, checkpoint_every: float) -> Opti
         if getattr(options, name) < 0:
             raise UsageError(f"--{name} must be at least 0, got {getattr(options, name)}.")
     if goal.until is not None and not options.evaluate:
-        raise UsageError("--until stops at a return that the evaluator sees; leave --no-eval away.")
+        raise UsageError("--until stops at a return that the evaluator sees; leave --no-eval away (--eval to resume).")
     if options.view not in ("off", "ring", "window"):
         raise UsageError(f"--view is off, ring or window, got '{options.view}'.")
     if options.view == "window" and (why := missing()) is not None:
         raise UsageError(f"--view window is not possible here: {why}")
     if options.record_every is not None:
         check_file(f"video.{options.record_format}")
-    return options
+    return options, checkpoint_every
 
 
 def _settle(

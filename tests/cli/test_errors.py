@@ -120,6 +120,9 @@ def test_an_unknown_policy_and_runtime(refused) -> None:
         ("activation=rely", ["'rely'", "did you mean 'relu'?"]),
         ("gamma", ["--set takes KEY=VALUE", "'gamma'"]),
         ("network=nothing:here", ["'nothing:here' cannot be loaded"]),
+        ("lr=1e-3", ["no setting 'lr'", "it is called 'learning_rate' here: Step size of Adam"]),
+        ("buffer_size=1e5", ["it is called 'replay_capacity' here"]),
+        ("total_timesteps=1e5", ["it is an option of train: --steps (steps= in Python)"]),
     ],
 )
 def test_a_bad_setting(refused, setting: str, words: list[str]) -> None:
@@ -213,6 +216,37 @@ def test_resuming_with_another_environment(refused, trained: Path) -> None:
 
 def test_a_wrong_word_on_the_command_line(refused) -> None:
     assert "invalid choice: 'trian'" in refused("trian")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--steps", "x"], "headrace: --steps takes a whole number such as 1e6, got 'x'; see `headrace train --help`."),
+        (["--steps", "1.5"], "--steps takes a whole number such as 1e6, got '1.5';"),
+        (["--replicas", "two"], "--replicas takes a whole number such as 4, got 'two';"),
+        (["--seconds", "1m"], "--seconds takes a number such as 2.5, got '1m';"),
+        (["--view", "x"], "headrace: --view: invalid choice: 'x'"),
+        (["--total-timesteps", "1e6"], "there is no option --total-timesteps; it is called --steps here;"),
+        (["--eval-freq=10"], "there is no option --eval-freq; it is called --eval-every here;"),
+        (["--lr", "1e-3"], "there is no option --lr; it is a setting of the algorithm: --set learning_rate=...,"),
+        (["--polcy", "single"], "there is no option --polcy; did you mean --policy?;"),
+        (["now"], "'now' is one word too many;"),
+    ],
+)
+def test_a_wrong_option_or_value_is_one_sentence(refused, words: list[str], said: str) -> None:
+    found = refused("train", "sac", "Pendulum-v1", *words)
+    assert said in found
+    assert "_whole" not in found
+    assert len(found.splitlines()) == 1
+
+
+def test_the_help_of_train_names_every_kind_of_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    said = capsys.readouterr().out
+    for kind in ("HalfCheetah-v5", "module:ID", "module:function", "file.py:function", "envpool:ID", "gymnax:ID",
+                 "brax:ID", "pettingzoo:MODULE"):  # fmt: skip
+        assert kind in said
 
 
 def test_our_own_bug_exits_with_one() -> None:

@@ -79,7 +79,7 @@ def train(options: argparse.Namespace) -> int:
         debug=options.debug,
         eval_every=options.eval_every,
         eval_episodes=options.eval_episodes,
-        evaluate=not options.no_eval,
+        evaluate=options.eval,
         tune=not options.no_tune,
         view=options.view,
         record_every=options.record_every,
@@ -101,7 +101,7 @@ def train(options: argparse.Namespace) -> int:
         f"return {'not evaluated yet' if score is None else format(score, '.1f')}"
     )
     print(f"run: {done.path}")
-    if options.record_every is not None and not any((done.path / "videos").glob(f"*.{options.record_format}")):
+    if options.record_every is not None and not any((done.path / "videos").glob(f"*.{options.record_format or 'mp4'}")):
         print(
             "headrace: no video was finished; the viewer has a share of a core, so give it a longer run.",
             file=sys.stderr,

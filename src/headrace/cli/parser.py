@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
+from functools import partial
+from typing import NoReturn
 
+from headrace.synonyms import of_option
 from headrace.version import __version__
 
 EXAMPLES = """\
@@ -22,15 +26,29 @@ TRAIN = """\
 Train an algorithm in an environment.
 
 ALGO is a name that `headrace algorithms` lists, or module:Class of your own.
-ENV is a Gymnasium id (HalfCheetah-v5), module:id or module:function, envpool:ID, gymnax:ID or brax:ID.
+ENV is one of
+  HalfCheetah-v5                    a Gymnasium id; module:ID imports the module first
+  file.py:function, module:function a function or class of your own that makes one
+  envpool:ID                        EnvPool: many environments in C++ threads
+  gymnax:ID, brax:ID                JAX environments: the whole loop becomes one program
+  pettingzoo:MODULE                 a team of agents, such as pettingzoo:mpe2.simple_spread_v3
+
 Everything goes into a run directory: config.json, plan.json, metrics.jsonl, tensorboard/, checkpoints/, best/, videos/.
-Ctrl-C saves and stops; `headrace train --resume RUN` goes on with everything, replay included.
+Ctrl-C saves and stops; `headrace train --resume RUN` goes on with everything, replay, goal and options included.
 """
+
+
+class Parser(argparse.ArgumentParser):
+    """Explains a mistake in one sentence, as everything else here does, and exits with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        said = message.removeprefix("argument ").replace(": takes ", " takes ", 1).rstrip(".")
+        self.exit(2, f"headrace: {said}; see `{self.prog} --help`.\n")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line; a mistake is explained and exits with 2."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "headrace",
         description="Write an RL training loop once; it runs at the limit of whatever you have.",
         epilog=EXAMPLES,
@@ -46,12 +64,25 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     _tune(_command(commands, "tune", "measure this machine and choose samplers, environments, cores", TUNE))
     _bench(_command(commands, "bench", "how fast an algorithm runs here, policy by policy", BENCH))
     _command(commands, "doctor", "what this machine has, and what is missing", "Check this machine.")
-    return parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        _refuse(commands.choices[options.command], unknown)
+    return options
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str, text: str
-) -> argparse.ArgumentParser:
+def _refuse(parser: argparse.ArgumentParser, unknown: list[str]) -> NoReturn:
+    """Say what an option that is not there may be called."""
+    known = [option.removeprefix("--") for option in parser._option_string_actions if option.startswith("--")]
+    for word in unknown:
+        if word.startswith("-"):
+            name = word.partition("=")[0]
+            hint = of_option(name, [option.replace("-", "_") for option in known])
+            hint = re.sub(r"'(\w+)'", lambda found: "--" + found[1].replace("_", "-"), hint)
+            parser.error(f"there is no option {name}{hint}")
+    parser.error(f"'{unknown[0]}' is one word too many")
+
+
+def _command(commands: argparse._SubParsersAction[Parser], name: str, line: str, text: str) -> argparse.ArgumentParser:
     return commands.add_parser(
         name, help=line, description=text, epilog=_examples(name), formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -67,15 +98,17 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
     parser.add_argument(
         "algorithm", metavar="ALGO", nargs=many, help="one that `headrace algorithms` lists, or module:Class"
     )
-    parser.add_argument("env", metavar="ENV", nargs=many, help="an environment id, such as Pendulum-v1")
+    parser.add_argument(
+        "env", metavar="ENV", nargs=many, help="such as Pendulum-v1; `headrace train --help` lists every kind"
+    )
     parser.add_argument(
         "--policy",
         metavar="P",
         help="distribution policy; `headrace policies` lists them; auto tries; file.py:name is one of your own "
         "(default: desktop, or single for JAX environments)",
     )
-    parser.add_argument("--replicas", type=int, metavar="N", help="replicas of what the policy replicates")
-    parser.add_argument("--staleness", type=int, metavar="N", help="versions behind that cells may be read")
+    parser.add_argument("--replicas", type=_count, metavar="N", help="replicas of what the policy replicates")
+    parser.add_argument("--staleness", type=_count, metavar="N", help="versions behind that cells may be read")
     parser.add_argument(
         "--set",
         dest="settings",
@@ -101,40 +134,43 @@ def _train(parser: argparse.ArgumentParser) -> None:
         help="stop after N environment steps in all, those before a --resume too (1e6 if nothing is given)",
     )
     parser.add_argument(
-        "--seconds", type=float, metavar="S", help="stop after S seconds in all, those before a --resume too"
+        "--seconds", type=_number, metavar="S", help="stop after S seconds in all, those before a --resume too"
     )
-    parser.add_argument("--until", type=float, metavar="RETURN", help="stop when the evaluator sees this mean return")
-    parser.add_argument("--seed", type=int, metavar="S", help="everything random follows from it (default: 0)")
+    parser.add_argument("--until", type=_number, metavar="RETURN", help="stop when the evaluator sees this mean return")
+    parser.add_argument("--seed", type=_count, metavar="S", help="everything random follows from it (default: 0)")
     parser.add_argument("--out", metavar="DIR", help="run directory (default: runs/ALGO-ENV-sSEED-TIME)")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run")
     parser.add_argument(
         "--eval-every", type=_whole, metavar="N", help="steps between evaluations (default: a share of a core)"
     )
-    parser.add_argument("--eval-episodes", type=int, default=10, metavar="N", help="episodes of each (default: 10)")
+    parser.add_argument("--eval-episodes", type=_count, metavar="N", help="episodes of each (default: 10)")
     parser.add_argument("--no-tune", action="store_true", help="take the policy's own numbers, measure nothing first")
-    parser.add_argument("--no-eval", action="store_true", help="no evaluator")
+    parser.add_argument(
+        "--eval",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="with or without an evaluator (default: with)",
+    )
     parser.add_argument(
         "--view",
-        default="off",
         choices=("off", "ring", "window"),
         help="draw the current actor, in a process of its own: for a page, or in a window (default: off)",
     )
-    parser.add_argument("--record-every", type=float, metavar="S", help="a video into RUN/videos every S seconds")
-    parser.add_argument("--record-format", default="mp4", choices=("mp4", "gif"), help="of these videos (default: mp4)")
+    parser.add_argument("--record-every", type=_number, metavar="S", help="a video into RUN/videos every S seconds")
+    parser.add_argument("--record-format", choices=("mp4", "gif"), help="of these videos (default: mp4)")
     parser.add_argument(
         "--restarts",
-        type=int,
-        default=2,
+        type=_count,
         metavar="N",
         help="times a minute that a process whose environment failed or hung is started anew (default: 2)",
     )
     parser.add_argument(
-        "--deaths", type=int, default=20, metavar="N", help="times a minute that killed processes are (default: 20)"
+        "--deaths", type=_count, metavar="N", help="times a minute that killed processes are (default: 20)"
     )
     parser.add_argument(
-        "--hang-seconds", type=float, default=10.0, metavar="S", help="silence that counts as hanging (default: 10)"
+        "--hang-seconds", type=_number, metavar="S", help="silence that counts as hanging (default: 10)"
     )
-    parser.add_argument("--checkpoint-every", type=float, default=300.0, metavar="S", help="seconds (default: 300)")
+    parser.add_argument("--checkpoint-every", type=_number, metavar="S", help="seconds (default: 300)")
     parser.add_argument(
         "--callback",
         dest="callbacks",
@@ -149,7 +185,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
 
 def _eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run directory")
-    parser.add_argument("--episodes", type=int, default=10, metavar="N", help="episodes to play (default: 10)")
+    parser.add_argument("--episodes", type=_count, default=10, metavar="N", help="episodes to play (default: 10)")
     parser.add_argument("--best", action="store_true", help="the best evaluated actor, not the newest")
     parser.add_argument("--record", metavar="FILE", help="write a video of another episode (.mp4 or .gif)")
 
@@ -178,17 +214,30 @@ def _algorithms(parser: argparse.ArgumentParser) -> None:
 
 def _tune(parser: argparse.ArgumentParser) -> None:
     _what(parser, optional=False)
-    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="at most so long (default: 20)")
+    parser.add_argument("--seconds", type=_number, default=20.0, metavar="S", help="at most so long (default: 20)")
 
 
 def _bench(parser: argparse.ArgumentParser) -> None:
     _what(parser, optional=False)
-    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="for each policy (default: 10)")
+    parser.add_argument("--seconds", type=_number, default=10.0, metavar="S", help="for each policy (default: 10)")
 
 
-def _whole(text: str) -> int:
+def _whole(text: str, like: str = "1e6") -> int:
     """A whole number, also as 1e6."""
-    value = float(text)
+    try:
+        return int(text)  # a seed may have more digits than a float
+    except ValueError:
+        value = _number(text, f"a whole number such as {like}")
     if not value.is_integer():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number")
+        raise argparse.ArgumentTypeError(f"takes a whole number such as {like}, got '{text}'")
     return int(value)
+
+
+_count = partial(_whole, like="4")
+
+
+def _number(text: str, what: str = "a number such as 2.5") -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"takes {what}, got '{text}'") from None

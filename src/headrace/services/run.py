@@ -15,7 +15,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,10 @@ class RunConfig:
     staleness: int | None = None
     tuned: dict[str, Any] | None = None
     """What the tuner chose, if it was asked."""
+    goal: dict[str, Any] = field(default_factory=dict)
+    """When it is over."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """What else was asked for: `--no-eval` and the like."""
 
     def make_algorithm(self, settings: Mapping[str, str]) -> Algorithm[Any]:
         """The algorithm of this run, with other settings where given."""
