@@ -54,6 +54,11 @@ class TwoWriters(Base, Algorithm[Config]):
         batch = replay.sample(8)
         self.learn(batch)
         self.learn_again(batch)
+
+class WrongWord(Base, Algorithm[Config]):
+    def loop(self, env: Env, replay: Replay):
+        replay.insert(env.step(self.act(env.observe())))
+        self.learn(replay.sample(8, step=3))
 """
 
 
@@ -75,7 +80,8 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         assert {path for path in after if "__pycache__" not in path.parts} == set(before)
         assert "Traceback" not in said.err
         assert said.out == ""
-        assert len(said.err.strip().splitlines()) == 1 or "usage:" in said.err
+        rest = said.err.strip().splitlines()[1:]
+        assert all(line.startswith("  at ") for line in rest) or "usage:" in said.err
         return said.err
 
     return run
@@ -92,6 +98,16 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 def test_a_loop_that_does_not_fit_together(refused, name: str, words: list[str]) -> None:
     said = refused("train", f"loops.py:{name}", "CartPole-v1")
     assert all(word in said for word in words), said
+
+
+def test_a_wrong_word_in_a_loop_is_shown_where_it_is(refused, tmp_path: Path) -> None:
+    said = refused("graph", "loops.py:WrongWord", "CartPole-v1").splitlines()
+    line = 1 + LOOPS.splitlines().index("        self.learn(replay.sample(8, step=3))")
+    assert said == [
+        "headrace: replay.sample takes no 'step'; did you mean 'steps'? "
+        "(it takes size, after, per_insert, gamma, steps).",
+        f"  at {tmp_path}/loops.py:{line}: self.learn(replay.sample(8, step=3))",
+    ]
 
 
 def test_an_unknown_environment_suggests_the_nearest(refused) -> None:

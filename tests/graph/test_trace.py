@@ -144,6 +144,10 @@ class Toy(Algorithm[DQNConfig]):
         return 2 * obs
 
     @stage
+    def total(self, trajectory):
+        return trajectory.reward.sum(axis=0)
+
+    @stage
     def learn(self, batch, critic: Writes):
         critic, loss = critic.minimise(lambda w: jnp.sum((batch.obs @ w) ** 2))
         return critic, {"loss": loss}
@@ -183,6 +187,14 @@ class Toy(Algorithm[DQNConfig]):
     @stage
     def returns_the_module(self, batch, critic: Writes):
         return critic.module, {}
+
+    @stage
+    def returns_a_tuple_of_one(self, batch, critic: Writes):
+        return (critic,), {}
+
+    @stage
+    def returns_a_tracked_module(self, batch, target: Writes):
+        return target.module, {}
 
     @stage
     def grows(self, batch, target: Writes):
@@ -311,6 +323,50 @@ def never(self, env: Env, replay: Replay) -> None:
     self.learn(replay.sample(8), every=0)
 
 
+def calls(handle, method, *given, **named):
+    """A loop that makes one call more than it should."""
+
+    def loop(self, env: Env, replay: Replay, rollout: Rollout) -> None:
+        getattr({"env": env, "replay": replay, "rollout": rollout}[handle], method)(*given, **named)
+
+    return loop
+
+
+def misnames_data(self, env: Env, replay: Replay) -> None:
+    replay.insert(collected(self, env))
+    self.learn(bach=replay.sample(8))
+
+
+def gives_data_twice(self, env: Env, replay: Replay) -> None:
+    replay.insert(collected(self, env))
+    batch = replay.sample(8)
+    self.learn(batch, batch=batch)
+
+
+def unrolls_an_action(self, env: Env, rollout: Rollout) -> None:
+    rollout.put(env.unroll(self.act(env.observe()), steps=4))
+
+
+def inserts_no_transition(self, env: Env, replay: Replay) -> None:
+    replay.insert(self.double(env.observe()))
+
+
+def inserts_sums(self, env: Env, replay: Replay) -> None:
+    step = env.unroll(self.act, steps=3)
+    replay.insert(step._replace(reward=self.total(step)))
+
+
+def learns_past_the_store(self, env: Env, replay: Replay) -> None:
+    step = collected(self, env)
+    replay.insert(step)
+    self.learn_goal(replay.sample(8), step.reward)
+
+
+def acts_on_a_batch(self, env: Env, replay: Replay) -> None:
+    replay.insert(collected(self, env))
+    env.step(self.act(replay.sample(4).obs))
+
+
 def toy(loop):
     return type("Toy", (Toy,), {"loop": loop})(num_envs=4)
 
@@ -336,17 +392,27 @@ def toy(loop):
         (
             loop_with("returns_one_of_two"),
             r"stage 'returns_one_of_two' must return the cells critic, target, in this "
-            r"order",
+            r"order, got a Learned\.",
         ),
         (
             loop_with("returns_three_of_two"),
             r"stage 'returns_three_of_two' must return the cells critic, target, in this "
-            r"order",
+            r"order, got a tuple of 3\.",
         ),
         (
             loop_with("returns_the_module"),
-            r"stage 'returns_the_module' returns the cell 'critic' as float32\[4,2\], but it "
-            r"was .*keeps its structure",
+            r"stage 'returns_the_module' returned float32\[4,2\] where the cell 'critic' itself was "
+            r"expected, a Learned; return it as it was given",
+        ),
+        (
+            loop_with("returns_a_tuple_of_one"),
+            r"stage 'returns_a_tuple_of_one' returned a tuple of 1 where the cell 'critic' itself was "
+            r"expected, a Learned; return it as it was given",
+        ),
+        (
+            loop_with("returns_a_tracked_module"),
+            r"'returns_a_tracked_module' returned float32\[4,2\] where the cell 'target' itself was "
+            r"expected, a Tracked",
         ),
         (
             loop_with("grows"),
@@ -393,6 +459,41 @@ def toy(loop):
         (fills_a_store_nobody_reads, r"store|other"),
         (calculates, r"env\.observe"),
         (never, r"every"),
+        (
+            calls("replay", "sample", 8, future=0.9),
+            r"^replay\.sample takes no 'future'.* \(it takes size, after, per_insert, gamma, steps\)\.$",
+        ),
+        (calls("replay", "sample", siz=8), r"^replay\.sample takes no 'siz'; did you mean 'size'\? \(it takes"),
+        (
+            calls("replay", "sample"),
+            r"^replay\.sample takes size, .*; this call has missing a required argument",
+        ),
+        (
+            calls("replay", "sample", 8, 100),
+            r"^replay\.sample takes .*; this call has too many positional arg",
+        ),
+        (calls("replay", "insert", None, size=3), r"^replay\.insert takes no 'size' \(it takes transition, capacity\)"),
+        (calls("rollout", "take", epoch=2), r"^rollout\.take takes no 'epoch'; did you mean 'epochs'\?"),
+        (calls("rollout", "put"), r"^rollout\.put takes trajectory; this call has missing a required argument"),
+        (calls("env", "unroll", None, length=2), r"^env\.unroll takes no 'length' \(it takes act, steps\)\.$"),
+        (calls("env", "reset"), r"^'env' has no 'reset' \(it has agents, observe, step, unroll\)\.$"),
+        (calls("replay", "put", None), r"^'replay' has no 'put' \(it has insert, sample\)\.$"),
+        (
+            misnames_data,
+            r"^stage 'learn' takes no 'bach' from the loop; did you mean 'batch'\? \(it takes batch;",
+        ),
+        (gives_data_twice, r"the loop calls stage 'learn' with 2 value\(s\), but it takes batch"),
+        (
+            unrolls_an_action,
+            r"^env\.unroll acts at every step, .*\(self\.act, steps=8\); got int32\[4\]\.$",
+        ),
+        (inserts_no_transition, r"^replay\.insert takes a Transition, .* got float32\[4,4\]\.$"),
+        (
+            inserts_sums,
+            r"^replay\.insert takes arrays \[steps, num_envs, .* with \[3, 4\], .*got float32\[4\]\.$",
+        ),
+        (learns_past_the_store, r"^stage 'learn_goal' is called on what the store gives and on what env\.step gives"),
+        (acts_on_a_batch, r"must step its environment once|uses what the store gives in env\.step"),
     ],
 )
 def test_a_loop_that_does_not_fit_is_refused_with_a_sentence(loop, sentence):

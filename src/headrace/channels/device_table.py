@@ -18,19 +18,27 @@ class DeviceTable(NamedTuple):
     written: Array
 
 
-def make_table(step: Transition, capacity: int) -> DeviceTable:
-    """An empty table for steps of this shape."""
-    envs = step.reward.shape[0]
+def make_table(handed: Transition, capacity: int) -> DeviceTable:
+    """An empty table for what is inserted at once: `[num_envs, ...]`, or `[steps, num_envs, ...]`."""
+    lead, envs = len(handed.reward.shape), handed.reward.shape[-1]
     steps = max(1, capacity // envs)
-    require_table(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), step), steps * envs)
-    return DeviceTable(empty_like(step, steps, make=jnp.zeros), jnp.zeros((), jnp.int32))
+    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), handed)
+    require_table(row, steps * envs)
+    return DeviceTable(empty_like(row, steps, envs, make=jnp.zeros), jnp.zeros((), jnp.int32))
 
 
-def insert(table: DeviceTable, step: Transition) -> DeviceTable:
-    """The table with one more step."""
-    at = table.written % table.rows.reward.shape[0]
-    rows = jax.tree.map(lambda held, new: held.at[at].set(new), table.rows, step)
-    return DeviceTable(rows, table.written + 1)
+def insert(table: DeviceTable, handed: Transition) -> DeviceTable:
+    """The table with one more step, or with the steps of a trajectory."""
+    ring = table.rows.reward.shape[0]
+    if handed.reward.ndim == 1:
+        at, steps = table.written % ring, 1
+    else:
+        steps = handed.reward.shape[0]
+        kept = min(steps, ring)  # of a longer trajectory the last steps stay
+        handed = jax.tree.map(lambda leaf: leaf[-kept:], handed)
+        at = (table.written + steps - kept + jnp.arange(kept)) % ring
+    rows = jax.tree.map(lambda held, new: held.at[at].set(new), table.rows, handed)
+    return DeviceTable(rows, table.written + steps)
 
 
 def sample(table: DeviceTable, key: Array, size: int, gamma: float, steps: int) -> Batch:

@@ -4,8 +4,9 @@ A stripe is a ring of steps; a step is one row for each of the writer's environm
 environment follow each other in time, so sums over n steps are made when sampling, and stop at the
 end of an episode or of what was written.
 
-Over shared memory (`allocate=layout.array`) each writer is a process of its own. A ring has one step more
-than it holds, so the one being written is never among those drawn, and draws are the same in every runtime.
+Over shared memory (`allocate=layout.array`) each writer is a process of its own. A ring has as many steps more
+than it holds as are inserted at once, so those being written are never among those drawn, and draws are the same in
+every runtime.
 What writers overwrite while a batch is copied is found afterwards, by their counters, and drawn anew.
 """
 
@@ -26,12 +27,16 @@ from headrace.types import Batch, Transition, Tree, empty_like, tree_bytes
 class Table:
     """Transitions of `writers` times `envs` environments; the oldest are overwritten."""
 
-    def __init__(self, step: Transition, writers: int, capacity: int, allocate: Callable[..., Any] = np.zeros):
-        self.envs = step.reward.shape[0]
+    def __init__(self, handed: Transition, writers: int, capacity: int, allocate: Callable[..., Any] = np.zeros):
+        """`handed` has the shapes of what one writer inserts at once: `[envs, ...]`, or `[steps, envs, ...]`."""
+        *together, self.envs = handed.reward.shape
+        self.together = together[0] if together else 1
+        """Steps that are inserted, and committed, at once."""
         self.steps = max(1, capacity // (writers * self.envs))
-        self.ring = self.steps + 1
+        self.ring = self.steps + self.together
         self.writers = writers
-        row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), step)
+        lead = len(handed.reward.shape)
+        row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), handed)
         if allocate is np.zeros:  # other memory was checked by whoever made it, and may be full of this table's rows
             require_table(row, writers * self.steps * self.envs)
         self.rows: Transition = empty_like(row, writers * self.ring * self.envs, make=allocate)
@@ -48,12 +53,14 @@ class Table:
         return int(self.written.sum()) * int(self.envs)
 
     def insert(self, transition: Transition | list[Any], writer: int = 0) -> None:
-        """Write one step, a transition or its arrays in order, then commit it."""
+        """Write what is inserted at once, a transition or its arrays in order, then commit it."""
         at = self.written[writer] % self.ring
+        if self.together > 1:
+            at = (at + np.arange(self.together)) % self.ring
         leaves = transition if type(transition) is list else jax.tree.leaves(transition)
         for stripe, leaf in zip(self.stripes, leaves, strict=True):
             stripe[writer, at] = leaf
-        self.written[writer] += 1
+        self.written[writer] += self.together
 
     def sample(self, rng: np.random.Generator, lead: tuple[int, ...], gamma: float, steps: int) -> Batch:
         """`lead` rows drawn with replacement, each folded over up to `steps` steps."""
@@ -90,7 +97,7 @@ class Table:
 
     def _overwritten(self, writer: NDArray[Any], step: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of these steps are overwritten, or being so. Those after them are younger and need no check."""
-        lost: NDArray[np.bool_] = step <= (self.written - self.ring)[writer]
+        lost: NDArray[np.bool_] = step < (self.written - self.steps)[writer]
         return lost
 
     def gather(

@@ -20,7 +20,7 @@ from headrace.cli.doctor import doctor
 from headrace.cli.video import record
 from headrace.config import field_docs, load_object, override, to_json
 from headrace.core.algorithm import Algorithm
-from headrace.errors import ConfigError, HeadraceError, PlanError
+from headrace.errors import ConfigError, HeadraceError, LoopError, PlanError
 from headrace.graph.render import render
 from headrace.policies import POLICIES
 from headrace.services.video import check_file
@@ -220,8 +220,12 @@ def configured(options: argparse.Namespace) -> Algorithm[Any]:
 
 
 def _own_lines(error: HeadraceError) -> list[traceback.FrameSummary]:
-    """Where in the user's own files the cause of a mistake is; a library's lines would not help."""
-    frames = traceback.extract_tb(error.__cause__.__traceback__) if error.__cause__ is not None else []
+    """Where in the user's own files the cause of a mistake is; a library's lines would not help.
+
+    A mistake in a loop is found where the loop makes it, any other where what it was made from was raised.
+    """
+    cause = error.__cause__ or (error if isinstance(error, LoopError) else None)
+    frames = traceback.extract_tb(cause.__traceback__) if cause is not None else []
     others = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
     return [frame for frame in frames if not frame.filename.startswith(others) and "-packages" not in frame.filename]
 

@@ -38,7 +38,10 @@ class Replay(ABC):
 
     @abstractmethod
     def insert(self, transition: Transition, capacity: int = 1_000_000) -> None:
-        """Keep a transition of every environment; the oldest beyond `capacity` are forgotten."""
+        """Keep a transition of every environment, or all steps of a trajectory, in their order.
+
+        The oldest beyond `capacity` are forgotten.
+        """
 
     @abstractmethod
     def sample(
@@ -55,7 +58,7 @@ class Rollout(ABC):
 
     @abstractmethod
     def put(self, trajectory: Transition) -> None:
-        """Hand over a trajectory."""
+        """Hand over a trajectory; a single step is taken as a trajectory of one."""
 
     @abstractmethod
     def take(self, epochs: int = 1, staleness: int = 0) -> Transition:

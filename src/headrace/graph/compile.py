@@ -64,9 +64,8 @@ def stages(graph: Graph, fragment: Fragment) -> list[Node]:
 
 
 def share_of(graph: Graph, replicas: int) -> Tree:
-    """What one of so many replicas hands to the store: environments are the first axis of a step, the second of a
-    trajectory."""
-    axis = 1 if graph.on_policy else 0
+    """What one of so many replicas hands to the store."""
+    axis = graph.env_axis
 
     def share(leaf: Any) -> jax.ShapeDtypeStruct:
         shape = list(leaf.shape)

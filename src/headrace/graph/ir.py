@@ -146,6 +146,16 @@ class Graph:
         return next(edge.struct for edge in self.edges if edge.kind in ("replay", "rollout"))
 
     @property
+    def unrolled(self) -> bool:
+        """Whether one pass collects a trajectory, `[steps, num_envs, ...]`, rather than a step, `[num_envs, ...]`."""
+        return bool(self.only("env.step").option("unrolled"))
+
+    @property
+    def env_axis(self) -> int:
+        """The axis of environments in what is stored: a rollout store is given trajectories, if only of one step."""
+        return 1 if self.on_policy or self.unrolled else 0
+
+    @property
     def on_policy(self) -> bool:
         """Whether it learns from each trajectory as it comes."""
         return bool(self.source.option("store") == "rollout")

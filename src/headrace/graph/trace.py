@@ -71,10 +71,10 @@ class Tracer:
         return self.symbols(node_id, output)
 
     def keep(self, store: str, value: Tree) -> None:
-        """Note what a store is given; once, so that its rows are of one kind."""
+        """Note the shapes of what a store is given; once, so that its rows are of one kind."""
         if store in self.kept:
             raise LoopError(f"the loop fills '{store}' twice; fill it once, or use two stores.")
-        self.kept[store] = jax.tree.map(as_struct, value)
+        self.kept[store] = value
 
     def symbols(self, node_id: str, output: Tree) -> Tree:
         leaves, tree = jax.tree.flatten(output)
@@ -97,11 +97,18 @@ class Tracer:
         every = options.pop("every", 1)
         if not (isinstance(every, int) and every >= 1):
             raise LoopError(f"stage '{name}' is called with every={every}; it must be a whole number of at least 1.")
+        own = ", ".join(signature.data) or "no data"
+        for word in options:
+            if word not in signature.data:
+                raise LoopError(
+                    f"stage '{name}' takes no '{word}' from the loop{nearest(word, (*signature.data, 'every'))} "
+                    f"(it takes {own}; cells and the key are passed by headrace)."
+                )
         inputs = dict(zip(signature.data, data, strict=False)) | options
-        if len(data) > len(signature.data) or set(inputs) != set(signature.data):
+        if len(data) + len(options) != len(signature.data) or set(inputs) != set(signature.data):
             raise LoopError(
-                f"the loop calls stage '{name}' with {len(data) + len(options)} value(s), but it takes "
-                f"{', '.join(signature.data) or 'no data'}; cells and the key are passed by headrace."
+                f"the loop calls stage '{name}' with {len(data) + len(options)} value(s), but it takes {own}; "
+                "cells and the key are passed by headrace."
             )
         for cell in map(stage.cell, signature.cells):
             if cell not in self.cells:
@@ -145,11 +152,20 @@ class Tracer:
             raise LoopError(f"stage '{name}' writes cells, so it must return (cells, metrics), got {show(result)}.")
         written = result[0] if len(signature.writes) > 1 else (result[0],)
         if not isinstance(written, tuple) or len(written) != len(signature.writes):
-            raise LoopError(f"stage '{name}' must return the cells {', '.join(signature.writes)}, in this order.")
+            raise LoopError(
+                f"stage '{name}' must return the cells {', '.join(signature.writes)}, in this order, got "
+                f"{_kind(written)}."
+            )
         for cell, value in zip(map(stage.cell, signature.writes), written, strict=True):
-            if shapes(value) != shapes(self.cells[cell]):
+            was = self.cells[cell]
+            if not isinstance(value, type(was)):
                 raise LoopError(
-                    f"stage '{name}' returns the cell '{cell}' as {show(value)}, but it was {show(self.cells[cell])}; "
+                    f"stage '{name}' returned {_kind(value)} where the cell '{cell}' itself was expected, a "
+                    f"{type(was).__name__}; return it as it was given, or as its own methods change it."
+                )
+            if shapes(value) != shapes(was):
+                raise LoopError(
+                    f"stage '{name}' returns the cell '{cell}' as {show(value)}, but it was {show(was)}; "
                     "a cell keeps its structure, shapes and dtypes."
                 )
         metrics: Tree = jax.tree.map(
@@ -246,6 +262,7 @@ class Tracer:
             raise LoopError(f"{who} fills the store '{unread[0]}', but nothing takes from it; remove it.")
         if not any(node.writes for node in self.nodes):
             raise LoopError(f"{who} never learns: no stage it calls writes a cell.")
+        store = takes[0].partition(".")[0]
         learning = self._downstream([n.id for n in self.nodes if n.name == takes[0]])
         for node in self.nodes:
             if node.writes and node.id not in learning:
@@ -253,6 +270,21 @@ class Tracer:
                     f"stage '{node.id}' writes '{node.writes[0].cell}' while collecting; "
                     "call it on what the store gives (sample or take)."
                 )
+            if node.id in learning and node.name in ("env.step", *(f"{store}.{fill}" for fill in ("insert", "put"))):
+                raise LoopError(f"{who} uses what the store gives in {node.name}; a store is for stages that learn.")
+            past = next((ref.node for ref in node.sources if ref.node not in learning), None)
+            if node.id in learning and past is not None:
+                raise LoopError(
+                    f"stage '{node.id}' is called on what the store gives and on what {past} gives, which does not "
+                    "pass through the store; keep it with the transition (extra) and call the stage on the batch."
+                )
+
+
+def _kind(value: Any) -> str:
+    """What a stage returned in place of a cell, for a message."""
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return show(value) if hasattr(value, "shape") else f"a {type(value).__name__}"
 
 
 def _handles(algorithm: Algorithm[Any], tracer: Tracer) -> dict[str, Any]:

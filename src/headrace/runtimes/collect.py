@@ -47,8 +47,8 @@ class Collector:
         wanted = jax.tree.leaves(graph.sink.inputs[0])
         yielded = [Ref(self.step_node.id, i) for i in range(len(jax.tree.leaves(self.step_node.output)))]
         self.finish = jit(programs.reader(self.after, wanted)) if wanted != yielded else None
-        steps = self.step_node.times
-        self.buffers = [_room(self.step_node, env, steps) for _ in range(2)] if steps > 1 else []
+        self.buffers = [_room(self.step_node, env) for _ in range(2)] if graph.unrolled else []
+        self.one_step = graph.on_policy and not graph.unrolled  # to be handed over as a trajectory
         self.restart(0)
 
     def restart(self, number: int) -> None:
@@ -89,11 +89,12 @@ class Collector:
 
     def end(self) -> Rows:
         """What the pass hands to the store."""
-        if self.finish is None:
-            return self.rows
-        values: Values = {self.step_node.id: self.rows}
-        ticket = Ticket(self.bases, np.uint32(self.number))
-        return [np.asarray(leaf) for leaf in self.finish(self.modules(self.after, self.flat), values, ticket)]
+        rows = self.rows
+        if self.finish is not None:
+            values: Values = {self.step_node.id: self.rows}
+            ticket = Ticket(self.bases, np.uint32(self.number))
+            rows = [np.asarray(leaf) for leaf in self.finish(self.modules(self.after, self.flat), values, ticket)]
+        return [np.asarray(row)[None] for row in rows] if self.one_step else rows
 
 
 def collect_in_turn(collectors: Sequence[Collector], flat: Sequence[Array], number: int) -> list[Rows]:
@@ -116,7 +117,7 @@ def _leaves(obs: Any) -> Rows:
     return [obs] if isinstance(obs, np.ndarray) else jax.tree.leaves(obs)
 
 
-def _room(step: Node, env: HostEnv, steps: int) -> Rows:
+def _room(step: Node, env: HostEnv) -> Rows:
     """Buffers for the trajectory of one replica."""
-    envs = env.spec.num_envs
-    return [np.zeros((steps, envs, *leaf.shape[1:]), leaf.dtype) for leaf in jax.tree.leaves(step.output)]
+    lead = (step.times, env.spec.num_envs)
+    return [np.zeros((*lead, *leaf.shape[1:]), leaf.dtype) for leaf in jax.tree.leaves(step.output)]

@@ -54,8 +54,8 @@ class Processes(Runtime):
         self.progress = Progress()
         part = part_of(plan, algorithm)
         if not plan.graph.on_policy:
-            step = plan.graph.stored
-            row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), step)
+            lead = plan.graph.env_axis + 1
+            row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), plan.graph.stored)
             require_table(row, plan.graph.sink.option("capacity"))
         self.start = make_cells(algorithm, plan.graph, seed)
         if plan.gradients == "reduce":

@@ -104,11 +104,11 @@ class Pure(Runtime):
         """Collecting and learning passes of the next cycle."""
         if self.rate is None:
             return 1, 1
-        envs, progress = self.whole.spec.num_envs, self.progress
+        collected, progress = self.whole.spec.num_envs * self.step_node.times, self.progress
         if progress.env_steps < self.rate.after:
-            return -(-(self.rate.after - progress.env_steps) // envs), 0
+            return -(-(self.rate.after - progress.env_steps) // collected), 0
         goal = self.rate.after + -((-(progress.learned + self.repeat) * self.rate.size) // self.rate.per_insert)
-        return max(0, -(-(goal - progress.env_steps) // envs)), self.repeat
+        return max(0, -(-(goal - progress.env_steps) // collected)), self.repeat
 
     def _frames(self) -> int:
         if self.rate is not None:
@@ -131,7 +131,7 @@ class Pure(Runtime):
         self, carry: Carry, began: Ticket, learning: Ticket, passes: int, learned: int
     ) -> tuple[Carry, Finished, dict[str, Any]]:
         if self.rate is None:
-            carry, trajectory, finished = self._unroll(carry, began)
+            carry, trajectory, finished = self._collect(carry, began)
             values: Values = {self.source.id: jax.tree.leaves(trajectory)}
             cells, metrics = self.learn(carry.cells, values, learning)
             return carry._replace(cells=cells), finished, metrics
@@ -157,12 +157,17 @@ class Pure(Runtime):
         return handed
 
     def _insert(self, first: Ticket, carry: Carry, number: Array) -> tuple[Carry, Finished]:
-        carry, (transition, finished) = self._step(first, carry, number)
+        carry, handed, finished = self._collect(carry, first._replace(number=number))
         assert carry.table is not None
-        table = device_table.insert(carry.table, self._finished(carry, transition, first._replace(number=number)))
-        return carry._replace(table=table), finished
+        return carry._replace(table=device_table.insert(carry.table, handed)), finished
 
-    def _unroll(self, carry: Carry, ticket: Ticket) -> tuple[Carry, Transition, Finished]:
+    def _collect(self, carry: Carry, ticket: Ticket) -> tuple[Carry, Transition, Finished]:
+        """One pass: what it hands to the store."""
+        if not self.graph.unrolled:
+            carry, (step, finished) = self._step(ticket, carry, ticket.number)
+            handed = self._finished(carry, step, ticket)
+            alone = self.graph.on_policy  # a trajectory of one step
+            return carry, jax.tree.map(lambda leaf: leaf[None], handed) if alone else handed, finished
         steps = self.step_node.times
         first = ticket._replace(number=ticket.number * np.uint32(steps))
         carry, (trajectory, finished) = jax.lax.scan(partial(self._step, first), carry, consecutive(first, steps))

@@ -173,7 +173,7 @@ class Shared:
         if self.plan.loops:
             return self.looped
         if self.table is not None:
-            handed: NDArray[np.int64] = self.table.written
+            handed: NDArray[np.int64] = self.table.written // self.table.together
             return handed
         return np.array([min(queue.produced for queue in queues) for queues in zip(*self.queues, strict=True)])
 

@@ -85,7 +85,7 @@ class Stopwatch:
 
 def sample(graph: Graph, programs: Programs, flat: list[Any], env: HostEnv, watch: Stopwatch) -> None:
     """Collect as a sampler does, until the watch has seen enough; a long trajectory need not end."""
-    axis, envs = (1 if graph.on_policy else 0), env.spec.num_envs
+    axis, envs = graph.env_axis, env.spec.num_envs
 
     def share(leaf: Any) -> Any:
         return jax.ShapeDtypeStruct((*leaf.shape[:axis], envs, *leaf.shape[axis + 1 :]), leaf.dtype)

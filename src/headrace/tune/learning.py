@@ -97,7 +97,7 @@ def random_rows(like: Any) -> list[Any]:
 
 def random_table(graph: Graph, size: int) -> Table:
     """A full table of random transitions."""
-    each = tree_bytes(graph.stored) // graph.spec.num_envs
+    each = tree_bytes(graph.stored) // (graph.spec.num_envs * graph.only("env.step").times)
     table = Table(graph.stored, 1, min(graph.sink.option("capacity"), max(size, HELD // each)))
     for held, rows in zip(jax.tree.leaves(table.rows), random_rows(table.rows), strict=True):
         held[...] = rows
