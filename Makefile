@@ -1,5 +1,8 @@
 # One command per chore; README, CONTRIBUTING and CI call exactly these.
-PYTHON ?= python3.11
+# The newest Python on the PATH that can make a virtual environment; PYTHON=/path/to/python3 chooses another.
+FITS := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for name in python3.14 python3.13 python3.12 python3.11 python3 python; do \
+	$$name -c '$(FITS)' >/dev/null 2>&1 && { echo $$name; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests examples bench docs
@@ -22,7 +25,8 @@ unit: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 $(BIN)/python:
-	@command -v $(PYTHON) >/dev/null || { echo "headrace needs Python 3.11 or newer; set PYTHON=/path/to/python3"; exit 2; }
+	@'$(PYTHON)' -c '$(FITS)' 2>/dev/null || { echo "headrace needs Python 3.11 or newer with its venv module\
+	(Debian and Ubuntu: apt install python3-venv); none is on the PATH: set PYTHON=/path/to/python3"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
