@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from headrace.algorithms import ALGORITHMS
 from headrace.config import load_object
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
-from headrace.envs import make
+from headrace.envs import make, recipe
 from headrace.errors import HeadraceError, PlanError, UsageError, nearest, sentence
 from headrace.graph import Graph, Plan
 from headrace.graph.compile import make_cells
@@ -57,10 +57,12 @@ def describe_env(env: Any, num_envs: int) -> EnvSpec:
     return spec
 
 
-def trace(algorithm: str | type[Algorithm[Any]] | Algorithm[Any], env: Any) -> Graph:
+def trace(
+    algorithm: str | type[Algorithm[Any]] | Algorithm[Any], env: Any, *, env_kwargs: Mapping[str, Any] | None = None
+) -> Graph:
     """Run an algorithm's loop once symbolically and return its graph."""
     made = find_algorithm(algorithm)
-    return graphs.trace(made, describe_env(env, made.config.num_envs))
+    return graphs.trace(made, describe_env(recipe(env, env_kwargs), made.config.num_envs))
 
 
 def plan(
@@ -71,12 +73,13 @@ def plan(
     replicas: int | None = None,
     staleness: int | None = None,
     machine: Machine | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Distribute an algorithm over a machine: trace, cut, fuse, place, verify.
 
     The policy is `desktop` unless given, and `single` for a JAX environment, whose whole loop is one program then.
     """
-    graph = trace(algorithm, env)
+    graph = trace(algorithm, env, env_kwargs=env_kwargs)
     machine = machine or Machine.detect()
     return graphs.verify(graphs.fuse(_cut(graph, policy, replicas, staleness, machine), machine.cores), machine)
 
@@ -181,7 +184,7 @@ class Run:
         directory = Path(path)
         config = RunConfig.read(directory)
         algorithm = config.make_algorithm({})
-        env = env if env is not None else config.env
+        env = config.make_recipe(env)
         graph = graphs.trace(algorithm, describe_env(env, algorithm.config.num_envs))
         cells = make_cells(algorithm, graph, config.seed)
         arrays, static = eqx.partition(cells, eqx.is_array)

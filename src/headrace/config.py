@@ -207,20 +207,29 @@ def parse(name: str, text: str, hint: Any) -> Any:
             return Schedule.parse(text)
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
-    plain = {"true": True, "false": False, "none": None}.get(text.lower(), text)
-    if not isinstance(plain, str):
-        return plain
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError):
+    value = literal(text)
+    if value is text:
         if _accepts(hint, str):
             return text
-        raise ConfigError(f"{name} takes {describe(hint)}, got '{text}'.") from None
+        raise ConfigError(f"{name} takes {describe(hint)}, got '{text}'.")
+    if value is None or isinstance(value, bool):
+        return value
     if _accepts(hint, tuple):
         return tuple(value) if isinstance(value, list | tuple) else (value,)
     if isinstance(value, float) and _accepts(hint, int) and not _accepts(hint, float) and value.is_integer():
         return int(value)  # 1e6
     return value
+
+
+def literal(text: str) -> Any:
+    """What a person typed as a Python value: a number, a list, true, false, none; the text itself where it is none."""
+    plain = {"true": True, "false": False, "none": None}.get(text.lower(), text)
+    if not isinstance(plain, str):
+        return plain
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError):
+        return text
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from headrace import graph as graphs
 from headrace.api import Run, default_policy, find_algorithm, plan, trace
 from headrace.config import findable
 from headrace.core.algorithm import Algorithm
-from headrace.envs import env_id
+from headrace.envs import Recipe, env_id, recipe, recipe_json
 from headrace.errors import CallbackError, CheckpointError, HeadraceError, UsageError, nearest
 from headrace.graph import Graph, Plan
 from headrace.machine import Machine, keep_compiled, require_memory
@@ -75,6 +75,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     tune: bool = True,
     progress: bool | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Run:
     """Train, and return the run.
@@ -85,7 +86,8 @@ def train(
     The policy is `desktop` unless given (`single` for JAX environments), the runtime `processes` where there is more
     than one fragment (`inline` otherwise), and the seed 0. `resume` goes on with a run, its replay included, in its own
     directory, to the same goal and with the same options but for those given. `tune` lets the tuner choose what is not
-    set, once for each machine, algorithm and environment (at most 20 s). `callbacks` are functions that are called with
+    set, once for each machine, algorithm and environment (at most 20 s). `env_kwargs` are what the
+    environment is made with. `callbacks` are functions that are called with
     an `Event` at each row of metrics, evaluation and checkpoint. `options` are those of `headrace.runtimes.Options`:
     `debug`, `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `record_format`, `restarts`, `deaths`,
     `hang_seconds`.
@@ -106,7 +108,7 @@ def train(
     kept |= {} if checkpoint_every is None else {"checkpoint_every": checkpoint_every}
     wanted, checkpoint_every = _options(kept, goal)
     made, env, config, directory = _settle(
-        algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, wanted
+        algorithm, recipe(env, env_kwargs), policy, runtime, replicas, staleness, seed, out, resume, wanted
     )
     config = replace(config, goal=asdict(goal), options={name: kept[name] for name in sorted(kept) if name != "debug"})
     if config.runtime == "inline" and wanted.watched:
@@ -291,17 +293,21 @@ def _settle(
             )
         given = {"env": env and env_id(env), "policy": policy, "runtime": runtime, "replicas": replicas}
         given |= {"staleness": staleness, "seed": seed}
+        if isinstance(env, Recipe):
+            given |= {"env_kwargs": recipe_json(env)["kwargs"], "env_spec": recipe_json(env)["spec"]}
         for what, value in given.items():
             if value is not None and value != getattr(config, what):
                 raise CheckpointError(
                     f"run {directory} was trained with {what} {getattr(config, what)}, not {value}; leave it out."
                 )
-        return made, config.env if env is None else env, config, directory
+        return made, config.make_recipe(env), config, directory
     if algorithm is None or env is None:
         raise UsageError("give an algorithm and an environment, such as: headrace train sac Pendulum-v1.")
     made, seed = find_algorithm(algorithm), seed or 0
     hidden = [
-        thing for thing in (type(made), *_functions(made), env) if not (isinstance(thing, str) or findable(thing))
+        thing
+        for thing in (type(made), *_functions(made), env.env if isinstance(env, Recipe) else env)
+        if not (isinstance(thing, str) or findable(thing))
     ]
     if policy is None and runtime is None and hidden and not trace(made, env).spec.pure:
         print(
@@ -325,7 +331,20 @@ def _settle(
     if not 0 <= seed < 2**63:
         raise UsageError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed}.")
     name, settings = describe(made)
-    config = RunConfig(name, settings, env_id(env), policy, runtime, replicas, seed, __version__, staleness)
+    written = recipe_json(env)
+    config = RunConfig(
+        name,
+        settings,
+        written["env"],
+        policy,
+        runtime,
+        replicas,
+        seed,
+        __version__,
+        staleness,
+        env_kwargs=written["kwargs"],
+        env_spec=written["spec"],
+    )
     return made, env, config, new_directory(out, made.name, env_id(env), seed)
 
 

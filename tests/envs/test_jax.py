@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from headrace.envs import BatchedEnv, Episode, HostedJaxEnv, JaxEnv, SingleEnv, make
+from headrace.envs import BatchedEnv, Episode, HostedJaxEnv, JaxEnv, SingleEnv, make, recipe
 from headrace.envs.brax_env import make_brax
 from headrace.envs.gymnax_env import GymnaxEnv
 from headrace.errors import EnvError
@@ -157,7 +157,7 @@ def test_gymnax_actions_and_observations() -> None:
 
 def test_brax_under_jit_and_scan() -> None:
     pytest.importorskip("brax")
-    env = make_brax("brax:inverted_pendulum", 2, episode_steps=12)
+    env = make_brax("brax:inverted_pendulum", 2, episode_length=12)
     assert env.spec.observation == Box((4,))
     assert env.spec.action == Box((1,), bounded=True)
     push = jnp.stack([jnp.zeros((40, 1)), jnp.full((40, 1), 50.0)], axis=1)
@@ -181,3 +181,14 @@ def test_brax_by_name(capfd: pytest.CaptureFixture[str]) -> None:
     assert env.spec.id == "brax:inverted_pendulum"
     assert env.spec.pure
     assert env.spec.action == Box((1,), bounded=True)
+
+
+def test_arguments_reach_the_class_or_the_parameters() -> None:
+    pytest.importorskip("gymnax")
+    pytest.importorskip("brax")
+    assert make(recipe("gymnax:Catch-bsuite", {"rows": 5}), 1).spec.observation.shape == (5, 5)
+    made = make(recipe("gymnax:CartPole-v1", {"max_steps_in_episode": 3}), 1)
+    assert made._single._params.max_steps_in_episode == 3
+    assert make(recipe("brax:fast", {"episode_length": 3}), 1)._single._episode_steps == 3
+    with pytest.raises(EnvError, match=r"no argument 'gravitas'; did you mean 'gravity'\?"):
+        make(recipe("gymnax:CartPole-v1", {"gravitas": 1}), 1)

@@ -7,7 +7,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from headrace import api, launch
 from headrace.algorithms import ALGORITHMS
 from headrace.cli.doctor import doctor
 from headrace.cli.video import record
-from headrace.config import field_docs, load_object, override, to_json
+from headrace.config import field_docs, literal, load_object, override, to_json
 from headrace.core.algorithm import Algorithm
+from headrace.envs import recipe
 from headrace.errors import ConfigError, HeadraceError, LoopError, PlanError
 from headrace.graph.render import render
 from headrace.policies import POLICIES
@@ -65,7 +66,7 @@ def train(options: argparse.Namespace) -> int:
         raise ConfigError("--set needs the algorithm it is for; a resumed run keeps its settings.")
     done = launch.train(
         made,
-        options.env,
+        environment(options),
         policy=options.policy,
         runtime=options.runtime,
         replicas=options.replicas,
@@ -132,13 +133,13 @@ def graph(options: argparse.Namespace) -> int:
     if options.passes:
         if options.format != "text":
             raise ConfigError(f"--passes is text; leave --format {options.format} away.")
-        print(api.passes(configured(options), options.env, options.policy, options.replicas))
+        print(api.passes(configured(options), environment(options), options.policy, options.replicas))
         return 0
     print(
         render(
             api.plan(
                 configured(options),
-                options.env,
+                environment(options),
                 options.policy,
                 replicas=options.replicas,
                 staleness=options.staleness,
@@ -153,7 +154,7 @@ def tune(options: argparse.Namespace) -> int:
     """`headrace tune`"""
     launch.tuned(
         configured(options),
-        options.env,
+        environment(options),
         options.policy,
         replicas=options.replicas,
         staleness=options.staleness,
@@ -171,14 +172,16 @@ def bench(options: argparse.Namespace) -> int:
     rows = []
     for policy in [options.policy] if options.policy else POLICIES:
         try:
-            plan = api.plan(algorithm, options.env, policy, staleness=options.staleness, replicas=options.replicas)
+            plan = api.plan(
+                algorithm, environment(options), policy, staleness=options.staleness, replicas=options.replicas
+            )
         except PlanError as error:
             if options.policy:
                 raise
             rows.append((policy, "-", "-", str(error)))
             continue
         print(f"{policy}: running for {options.seconds:g} s", file=sys.stderr)
-        speed = try_out(plan, algorithm, options.env, seconds=options.seconds, warm=min(5.0, options.seconds))
+        speed = try_out(plan, algorithm, environment(options), seconds=options.seconds, warm=min(5.0, options.seconds))
         busy = ", ".join(f"{name} {share:.0%}" for name, share in speed.busy.items())
         rows.append((policy, f"{speed.env_steps:,.0f}", f"{speed.update_frames:,.0f}", busy))
     _table(["policy", "env steps/s", "update frames/s", "share of a core"], rows)
@@ -210,13 +213,21 @@ def algorithms(options: argparse.Namespace) -> int:
 def configured(options: argparse.Namespace) -> Algorithm[Any]:
     """The algorithm asked for, with its settings."""
     plain = api.find_algorithm(options.algorithm)
-    settings: dict[str, str] = {}
-    for setting in options.settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set takes KEY=VALUE, got '{setting}'.")
-        settings[name] = value
-    return type(plain)(override(plain.config, settings))
+    return type(plain)(override(plain.config, dict(_pairs("--set", options.settings))))
+
+
+def environment(options: argparse.Namespace) -> Any:
+    """The environment asked for, with its arguments."""
+    kwargs = {name: literal(value) for name, value in _pairs("--env-kwargs", options.env_kwargs)}
+    return recipe(options.env, kwargs)
+
+
+def _pairs(option: str, given: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise ConfigError(f"{option} takes KEY=VALUE, got '{text}'.")
+        yield name, value
 
 
 def _own_lines(error: HeadraceError) -> list[traceback.FrameSummary]:

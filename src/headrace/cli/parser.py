@@ -102,6 +102,14 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
         "env", metavar="ENV", nargs=many, help="such as Pendulum-v1; `headrace train --help` lists every kind"
     )
     parser.add_argument(
+        "--env-kwargs",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="what the environment is made with, such as max_episode_steps=200",
+    )
+    parser.add_argument(
         "--policy",
         metavar="P",
         help="distribution policy; `headrace policies` lists them; auto tries; file.py:name is one of your own "

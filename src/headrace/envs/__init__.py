@@ -2,7 +2,8 @@
 
 from headrace.envs.base import Episode, Finished, HostEnv, JaxEnv, Step
 from headrace.envs.jax_env import BatchedEnv, HostedJaxEnv, SingleEnv
-from headrace.envs.make import EnvLike, env_id, make
+from headrace.envs.make import EnvLike, make
+from headrace.envs.recipe import Recipe, env_id, recipe, recipe_json
 
 __all__ = [
     "BatchedEnv",
@@ -12,8 +13,11 @@ __all__ = [
     "HostEnv",
     "HostedJaxEnv",
     "JaxEnv",
+    "Recipe",
     "SingleEnv",
     "Step",
     "env_id",
     "make",
+    "recipe",
+    "recipe_json",
 ]

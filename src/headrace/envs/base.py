@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.envs.spaces import not_finite
-from headrace.errors import EnvError
+from headrace.errors import EnvError, nearest
 from headrace.types import Array, EnvSpec, Tree
 
 
@@ -138,3 +141,25 @@ def optional(module: str, extra: str, env: str) -> Any:
         raise EnvError(
             f"'{env}' needs the package {package} ({error}); install it with: pip install 'headrace[{extra}]'."
         ) from None
+
+
+def no_such_argument(env: str, error: Exception, kwargs: Mapping[str, Any], maker: Any = None) -> EnvError | None:
+    """What to say where an argument that was asked for is not taken by whatever makes `env`; None if that is not it.
+
+    `maker` is the class or function, where its signature tells what it takes.
+    """
+    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if found is None or found[1] not in kwargs:
+        return None
+    parameters = inspect.signature(maker).parameters.values() if callable(maker) else []
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    known = [parameter.name for parameter in parameters if parameter.kind in kinds]
+    return unknown_argument(env, found[1], known)
+
+
+def unknown_argument(env: str, name: str, known: Iterable[str]) -> EnvError:
+    """The refusal of an argument, with those that are `known`."""
+    takes = ", ".join(known)
+    return EnvError(
+        f"'{env}' takes no argument '{name}'{nearest(name, known)}{f' (it takes {takes})' if takes else ''}."
+    )

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.envs.base import optional
+from headrace.envs.base import no_such_argument, optional
 from headrace.envs.ids import suggest
 from headrace.envs.jax_env import BatchedEnv, SingleEnv
 from headrace.envs.spaces import observed, tidy
@@ -58,8 +58,8 @@ class BraxEnv(SingleEnv):
             ) from error
 
 
-def make_brax(name: str, num_envs: int, episode_steps: int = EPISODE_STEPS) -> BatchedEnv:
-    """The environments of `brax:ID`."""
+def make_brax(name: str, num_envs: int, episode_length: int = EPISODE_STEPS, **kwargs: Any) -> BatchedEnv:
+    """The environments of `brax:ID`; `kwargs` are those of its class."""
     with quiet(), redirect_stdout(StringIO()):  # importing Brax prints which optional packages it lacks
         envs = optional("brax.envs", "jaxenvs", name)
     task = name.removeprefix("brax:")
@@ -67,7 +67,8 @@ def make_brax(name: str, num_envs: int, episode_steps: int = EPISODE_STEPS) -> B
         raise EnvError(f"'{name}' is not an environment of Brax{suggest(task, envs._envs)}")
     with quiet():
         try:
-            single = BraxEnv(envs.get_environment(task), episode_steps)
+            single = BraxEnv(envs.get_environment(task, **kwargs), episode_length)
         except Exception as error:
-            raise EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
+            refused = no_such_argument(name, error, kwargs, envs._envs[task])
+            raise refused or EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
     return BatchedEnv(name, single, num_envs, cheap_reset=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.envs.base import Episode, LocalEnv, Step, optional, seeds
+from headrace.envs.base import Episode, LocalEnv, Step, no_such_argument, optional, seeds
 from headrace.envs.ids import suggest
 from headrace.envs.spaces import Actions, choices, observations
 from headrace.envs.stepped import quiet
@@ -23,7 +23,8 @@ class EnvPoolEnv(LocalEnv):
     truncated in EnvPool's account: its flags do not tell the two apart.
     """
 
-    def __init__(self, name: str, num_envs: int, *, render: bool = False):
+    def __init__(self, name: str, num_envs: int, *, render: bool = False, **kwargs: Any):
+        """`kwargs` are EnvPool's own, such as `max_episode_steps`."""
         task = name.removeprefix("envpool:")
         self._envpool = optional("envpool", "envpool", name)
         known = self._envpool.list_all_envs()
@@ -32,14 +33,15 @@ class EnvPoolEnv(LocalEnv):
         self._task = task
         # By default it starts a thread for every core of the machine, also where this process may use one.
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._options: dict[str, Any] = {"num_envs": num_envs, "num_threads": min(threads, num_envs)}
+        self._options: dict[str, Any] = {"num_threads": min(threads, num_envs)} | kwargs | {"num_envs": num_envs}
         self._options |= {"render_mode": "rgb_array"} if render else {}
         with quiet():
             try:
-                spec = self._envpool.make_spec(task)
+                spec = self._envpool.make_spec(task, **kwargs)
                 self._pool = self._envpool.make_gymnasium(task, **self._options)
             except Exception as error:
-                raise EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
+                refused = no_such_argument(name, error, kwargs)
+                raise refused or EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
             self._actions = Actions(spec.action_space, name, num_envs)
             self._observations = observations(spec.observation_space, self._actions.space, name)
             has_mask = any(leaf.name == MASK for leaf in self._observations.leaves)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from headrace.envs.base import optional
+from headrace.envs.base import optional, unknown_argument
 from headrace.envs.ids import suggest
 from headrace.envs.jax_env import BatchedEnv, SingleEnv
 from headrace.envs.spaces import Actions, observed, tidy
@@ -48,14 +49,20 @@ class GymnaxEnv(SingleEnv):
         return state, tidy(obs), jnp.reshape(reward, ()), jnp.asarray(done), jnp.asarray(truncated)
 
 
-def make_gymnax(name: str, num_envs: int) -> BatchedEnv:
-    """The environments of `gymnax:ID`."""
+def make_gymnax(name: str, num_envs: int, **kwargs: Any) -> BatchedEnv:
+    """The environments of `gymnax:ID`; `kwargs` are those of its class, and fields of its parameters."""
     gymnax = optional("gymnax", "jaxenvs", name)
     task = name.removeprefix("gymnax:")
     if task not in gymnax.registered_envs:
         raise EnvError(f"'{name}' is not an environment of gymnax{suggest(task, gymnax.registered_envs)}")
     try:
-        env, params = gymnax.make(task)
+        _, params = gymnax.make(task)
+        fields = {field.name for field in dataclasses.fields(params)}
+        own = {key: value for key, value in kwargs.items() if key not in fields}
+        env, params = gymnax.make(task, **own)
+        params = params.replace(**{key: value for key, value in kwargs.items() if key in fields})
     except Exception as error:
+        if isinstance(error, TypeError) and own:
+            raise unknown_argument(name, next(iter(own)), sorted(fields)) from error
         raise EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
     return BatchedEnv(name, GymnaxEnv(name, env, params), num_envs)

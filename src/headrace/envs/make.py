@@ -7,26 +7,27 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
+from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, load_env_creator, parse_env_id
 
-from headrace.config import load_object, object_path
-from headrace.envs.base import HostEnv, JaxEnv
+from headrace.config import load_object
+from headrace.envs.base import HostEnv, JaxEnv, no_such_argument
 from headrace.envs.brax_env import make_brax
 from headrace.envs.envpool_env import EnvPoolEnv
 from headrace.envs.gymnasium_env import GymnasiumEnv
 from headrace.envs.gymnax_env import make_gymnax
 from headrace.envs.ids import suggest
 from headrace.envs.pettingzoo_env import PettingZooEnv, is_parallel, make_pettingzoo
+from headrace.envs.recipe import Recipe, env_id, recipe
 from headrace.envs.stepped import quiet
 from headrace.errors import ConfigError, EnvError, sentence
 
-EnvLike = str | Callable[..., Any]
-"""A Gymnasium id, `module:id`, `envpool:ID`, `gymnax:ID`, `brax:ID`, `pettingzoo:MODULE`, or a function making one."""
+EnvLike = str | Callable[..., Any] | gym.Env[Any, Any] | Recipe
+"""A Gymnasium id, `module:id`, `envpool:ID`, `gymnax:ID`, `brax:ID`, `pettingzoo:MODULE`, a function making one, an
+object of Gymnasium's with a spec, or any of them with arguments."""
 
 
 def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxEnv:
@@ -39,45 +40,41 @@ def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxE
     make("pettingzoo:mpe2.simple_spread_v3", 8)    # a team of agents
     make(lambda: MyEnv(size=5), 8)       # a gymnasium.Env, or a pettingzoo.ParallelEnv
     make(MyJaxEnv, 1024)                 # a function with an argument is given num_envs
+    make(recipe("HalfCheetah-v5", {"forward_reward_weight": 2.0}), 8)    # with arguments
     """
     if num_envs < 1:
         raise EnvError(f"num_envs={num_envs} must be at least 1.")
     if render:
         _prepare_to_draw()
-    if not isinstance(env, str):
-        return _call(env, env_id(env), num_envs, render)
-    prefix, colon, rest = env.partition(":")
+    env = recipe(env)
+    kwargs = env.kwargs if isinstance(env, Recipe) else {}
+    if isinstance(env, Recipe) and env.spec:
+        return _make_gymnasium(env.gym_spec(), env_id(env), num_envs, render, {})
+    named = env.env if isinstance(env, Recipe) else env
+    if not isinstance(named, str):
+        return _call(named, env_id(named), num_envs, render, kwargs)
+    prefix, colon, rest = named.partition(":")
     match prefix if colon else "":
         case "":
-            return _make_gymnasium(env, env, num_envs, render)
+            return _make_gymnasium(_registered(named, named), named, num_envs, render, kwargs)
         case "envpool":
-            return EnvPoolEnv(env, num_envs, render=render)
+            return EnvPoolEnv(named, num_envs, render=render, **kwargs)
         case "gymnax":
-            return make_gymnax(env, num_envs)
+            return make_gymnax(named, num_envs, **kwargs)
         case "brax":
-            return make_brax(env, num_envs)
+            return make_brax(named, num_envs, **kwargs)
         case "pettingzoo":
-            return make_pettingzoo(env, num_envs, render=render)
+            return make_pettingzoo(named, num_envs, render=render, **kwargs)
     if prefix.endswith(".py"):
-        return _call(load_object(env), env, num_envs, render)
-    _import(prefix, env)
+        return _call(load_object(named), named, num_envs, render, kwargs)
+    _import(prefix, named)
     if rest in gym.registry:
-        return _make_gymnasium(rest, env, num_envs, render)
+        return _make_gymnasium(_registered(rest, named), named, num_envs, render, kwargs)
     try:
-        function = load_object(env)
+        function = load_object(named)
     except ConfigError:  # the module has no such name, so it is meant as an id
-        return _make_gymnasium(rest, env, num_envs, render)
-    return _call(function, env, num_envs, render)
-
-
-def env_id(env: EnvLike) -> str:
-    """What to call an environment in logs and run directories; a function becomes `module:name`."""
-    if isinstance(env, str):
-        return env
-    if isinstance(env, partial):
-        return env_id(env.func)
-    named = env if hasattr(env, "__qualname__") else type(env)
-    return object_path(named)
+        return _make_gymnasium(_registered(rest, named), named, num_envs, render, kwargs)
+    return _call(function, named, num_envs, render, kwargs)
 
 
 def _prepare_to_draw() -> None:
@@ -89,64 +86,66 @@ def _prepare_to_draw() -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-def _make_gymnasium(known_as: str, env: str, num_envs: int, render: bool) -> GymnasiumEnv:
-    found = _registered(known_as, env)
-    if "mujoco" in str(gym.registry[found].entry_point) and find_spec("mujoco"):
+def _make_gymnasium(spec: EnvSpec, env: str, num_envs: int, render: bool, kwargs: dict[str, Any]) -> GymnasiumEnv:
+    if "mujoco" in str(spec.entry_point) and find_spec("mujoco"):
         importlib.import_module("mujoco")  # or `quiet` would not know whom to quieten
     with quiet():
         # Only the first is drawn, and drawing is dear even to prepare.
-        envs = [_create(found, env, render and i == 0) for i in range(num_envs)]
+        envs = [_create(spec, env, render and i == 0, kwargs) for i in range(num_envs)]
     return GymnasiumEnv(env, envs, render=render)
 
 
-def _registered(name: str, env: str) -> str:
-    """The id under which Gymnasium knows a name; the newest version where none is given."""
+def _registered(name: str, env: str) -> EnvSpec:
+    """What Gymnasium knows under a name; the newest version where none is given."""
     if name in gym.registry:
-        return name
+        return gym.registry[name]
     try:
         namespace, plain, version = parse_env_id(name)
     except gym.error.Error:
         raise EnvError(f"'{env}' is not a Gymnasium id, which look like 'CartPole-v1'.") from None
     newest = find_highest_version(namespace, plain) if version is None else None
     if newest is not None:
-        return get_env_id(namespace, plain, newest)
+        return gym.registry[get_env_id(namespace, plain, newest)]
     hint = suggest(name, gym.registry)
     if namespace == "ALE":
         hint = f"; Atari games come with the package ale-py, as 'ale_py:{name}'."
     raise EnvError(f"'{env}' is not a registered Gymnasium environment{hint}")
 
 
-def _create(name: str, env: str, render: bool) -> Any:
+def _create(spec: EnvSpec, env: str, render: bool, kwargs: dict[str, Any]) -> Any:
     try:
         if render:
             try:
-                return gym.make(name, disable_env_checker=True, render_mode="rgb_array")
+                return gym.make(spec, **{"disable_env_checker": True} | kwargs | {"render_mode": "rgb_array"})
             except TypeError as error:
                 if "render_mode" not in str(error):
                     raise
-        return gym.make(name, disable_env_checker=True)
+        return gym.make(spec, **{"disable_env_checker": True} | kwargs)
     except Exception as error:
-        raise _refusal(env, error) from error
+        entry = spec.entry_point
+        maker = load_env_creator(entry) if isinstance(entry, str) and isinstance(error, TypeError) else entry
+        raise no_such_argument(env, error, kwargs, maker) or _refusal(env, error) from error
 
 
-def _call(function: Any, name: str, num_envs: int, render: bool) -> HostEnv | JaxEnv:
+def _call(function: Any, name: str, num_envs: int, render: bool, kwargs: dict[str, Any]) -> HostEnv | JaxEnv:
     if not callable(function):
         raise EnvError(f"an environment is an id or a function that makes one, got {function!r}.")
     parameters = inspect.signature(function).parameters
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     wants_number = any(
-        p.name == "num_envs" or (p.default is p.empty and p.kind in positional) for p in parameters.values()
+        p.name == "num_envs" or (p.default is p.empty and p.kind in positional and p.name not in kwargs)
+        for p in parameters.values()
     )
 
     def attempt(drawn: bool) -> Any:
-        options = {"render_mode": "rgb_array"} if drawn and "render_mode" in parameters else {}
+        options = kwargs | ({"render_mode": "rgb_array"} if drawn and "render_mode" in parameters else {})
         try:
             with quiet():
                 if "num_envs" in parameters:
-                    return function(num_envs=num_envs)
-                return function(num_envs) if wants_number else function(**options)
+                    return function(num_envs=num_envs, **kwargs)
+                return function(num_envs, **kwargs) if wants_number else function(**options)
         except Exception as error:
-            raise _refusal(name, error) from error
+            raise no_such_argument(name, error, kwargs, function) or _refusal(name, error) from error
 
     made = attempt(render)
     if isinstance(made, gym.Env) or is_parallel(made):

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from headrace.envs.base import Step, optional, seeds
+from headrace.envs.base import Step, no_such_argument, optional, seeds
 from headrace.envs.spaces import Actions, MisfitError, Observations, Rows, observations
 from headrace.envs.stepped import Stepped, quiet
 from headrace.errors import EnvError, nearest, sentence
@@ -132,7 +132,7 @@ class PettingZooEnv(Stepped):
         return super()._blame(index, error)
 
 
-def make_pettingzoo(name: str, num_envs: int, *, render: bool = False) -> PettingZooEnv:
+def make_pettingzoo(name: str, num_envs: int, *, render: bool = False, **kwargs: Any) -> PettingZooEnv:
     """The environments of `pettingzoo:MODULE`, where the module has a function `parallel_env`."""
     optional("pettingzoo", "marl", name)
     module = _module(name, name.removeprefix("pettingzoo:"))
@@ -141,9 +141,11 @@ def make_pettingzoo(name: str, num_envs: int, *, render: bool = False) -> Pettin
         raise EnvError(f"'{name}' has no function parallel_env in its module {module.__name__}; name one that has.")
     try:
         with quiet():
-            envs = [make(render_mode="rgb_array") if render and i == 0 else make() for i in range(num_envs)]
+            drawn = kwargs | ({"render_mode": "rgb_array"} if render else {})
+            envs = [make(**(kwargs if i else drawn)) for i in range(num_envs)]
     except Exception as error:
-        raise EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
+        refused = no_such_argument(name, error, kwargs)
+        raise refused or EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
     return PettingZooEnv(name, envs, render=render)
 
 

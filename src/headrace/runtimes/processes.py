@@ -21,7 +21,7 @@ from headrace.channels.table import require_table
 from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
-from headrace.envs import Episode, env_id
+from headrace.envs import Episode, recipe_json
 from headrace.errors import FragmentError, PlanError, UsageError
 from headrace.graph import Graph, Plan
 from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
@@ -109,7 +109,7 @@ class Processes(Runtime):
                 replica=replica,
                 algorithm=object_path(type(self.algorithm)),
                 settings=to_json(self.algorithm.config),
-                env=env_id(self.env),
+                env=recipe_json(self.env),
                 seed=self.seed,
                 policy=self.plan.policy,
                 fragments=[asdict(fragment) for fragment in self.plan.fragments],
@@ -172,8 +172,8 @@ class Processes(Runtime):
         if step is None:
             return f"{process.name} hangs"
         if not step:
-            return f"'{process.task.env}' does not come back from its first reset in {process.name}"
-        return f"'{process.task.env}' does not come back from step {step} in {process.name}"
+            return f"'{process.task.env['env']}' does not come back from its first reset in {process.name}"
+        return f"'{process.task.env['env']}' does not come back from step {step} in {process.name}"
 
     def _look(self) -> None:
         """Take over what the processes have done since, and see to those that are in trouble."""

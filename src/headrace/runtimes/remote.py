@@ -109,7 +109,7 @@ def worker_envs(worker: Worker) -> list[HostEnv]:
     """The environments of a process that acts: its own, or those of other processes."""
     plan, channel = worker.plan, worker.shared.lockstep
     if channel is None:
-        return _own(plan, worker.task.env, sets_of(plan) if plan.loops else 1)
+        return _own(plan, worker.env, sets_of(plan) if plan.loops else 1)
     spec = plan.graph.spec.with_envs(plan.graph.spec.num_envs // channel.replicas)
     return _groups(plan, lambda place: RemoteEnv(spec, channel, place, worker.alive))
 
@@ -134,7 +134,7 @@ def step(worker: Worker) -> None:
     places = [group * plan.collector.replicas + replica for group in range(plan.collector.groups)]
     number = plan.graph.spec.num_envs // channel.replicas
     server = Server(channel, places)
-    envs = {place: hosted(make(worker.task.env, number)) for place in places}
+    envs = {place: hosted(make(worker.env, number)) for place in places}
     fresh = set(places)
     worker.begin()
     try:

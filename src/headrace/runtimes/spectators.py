@@ -36,7 +36,7 @@ def evaluate(worker: Worker) -> None:
         cells = shared.shelf.cells(mirror.flat)
         if evaluator is None:
             worker.be_long()
-            evaluator = Evaluator(worker.graph, cells, worker.task.env, worker.task.seed, options.eval_episodes)
+            evaluator = Evaluator(worker.graph, cells, worker.env, worker.task.seed, options.eval_episodes)
         score = evaluator.score(cells, lambda: shared.beat(worker.who))
         results = np.array([score.returns, score.lengths], np.float64)
         actor = [np.asarray(mirror.flat[i]) for i in played]
@@ -56,7 +56,7 @@ def view(worker: Worker) -> None:
         return
     mirror.refresh()
     worker.be_long()
-    viewer = Viewer(worker.graph, shared.shelf.cells(mirror.flat), worker.task.env, worker.task.seed)
+    viewer = Viewer(worker.graph, shared.shelf.cells(mirror.flat), worker.env, worker.task.seed)
     window = (
         Window(f"headrace: {worker.graph.algorithm} on {worker.graph.spec.id}") if options.view == "window" else None
     )

@@ -20,7 +20,7 @@ from headrace.channels.memory import Memory
 from headrace.channels.wait import wait
 from headrace.config import from_json, load_object
 from headrace.core.algorithm import Algorithm
-from headrace.envs import make
+from headrace.envs import Recipe, make
 from headrace.errors import EnvError, HeadraceError, sentence
 from headrace.graph import Plan, trace
 from headrace.graph.compile import Programs, cell_shapes
@@ -44,7 +44,8 @@ class Task:
     replica: int
     algorithm: str
     settings: dict[str, Any]
-    env: str
+    env: dict[str, Any]
+    """A `Recipe` as JSON."""
     seed: int
     policy: str
     fragments: list[dict[str, Any]]
@@ -90,7 +91,8 @@ class Worker:
         self.options = Options(**task.options)
         kind: type[Algorithm[Any]] = load_object(task.algorithm)
         self.algorithm = kind(from_json(kind.config_type, task.settings))
-        probe = make(task.env, 1)
+        self.env = Recipe.from_json(task.env)
+        probe = make(self.env, 1)
         self.graph = graph = trace(self.algorithm, probe.spec.with_envs(self.algorithm.config.num_envs))
         self.plan = Plan(graph, task.policy, *_placed(task))
         cells = cell_shapes(self.algorithm, graph)

@@ -19,10 +19,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+
 from headrace.config import from_json as config_from_json
 from headrace.config import load_object, object_path
 from headrace.config import to_json as config_to_json
 from headrace.core.algorithm import Algorithm
+from headrace.envs import Recipe, recipe
 from headrace.errors import CheckpointError, UsageError
 from headrace.files import write_whole
 
@@ -50,6 +53,19 @@ class RunConfig:
     """When it is over."""
     options: dict[str, Any] = field(default_factory=dict)
     """What else was asked for: `--no-eval` and the like."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    env_spec: dict[str, Any] = field(default_factory=dict)
+    """Of an environment that was given as an object: its spec, as `Recipe.to_json` writes it."""
+
+    def make_recipe(self, env: Any = None) -> Any:
+        """The environment of this run with its arguments; `env` where the user names or gives it."""
+        recorded = Recipe.from_json({"env": self.env, "kwargs": self.env_kwargs, "spec": self.env_spec})
+        if env is not None:
+            return recipe(env) if recorded.spec or isinstance(env, gym.Env | Recipe) else recipe(env, recorded.kwargs)
+        if recorded.spec:
+            recorded.require_known()
+            return recorded
+        return recipe(self.env, recorded.kwargs)
 
     def make_algorithm(self, settings: Mapping[str, str]) -> Algorithm[Any]:
         """The algorithm of this run, with other settings where given."""

@@ -12,7 +12,7 @@ import jax
 
 from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
-from headrace.envs import env_id
+from headrace.envs import recipe_json
 from headrace.errors import HeadraceError
 from headrace.files import write_whole
 from headrace.machine import Machine, processor
@@ -75,7 +75,7 @@ def describe(
         "devices": list(machine.devices),
         "algorithm": object_path(type(algorithm)),
         "settings": to_json(algorithm.config),
-        "env": env_id(env),
+        "env": recipe_json(env),
         "policy": policy,
         "replicas": replicas,
         "staleness": staleness,

@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 
 from headrace.channels.table import Table
-from headrace.envs import HostEnv, make
+from headrace.envs import HostEnv, Recipe, make
 from headrace.graph import Graph
 from headrace.graph.compile import Programs
 from headrace.machine import free_memory
@@ -34,7 +34,7 @@ def collect(task: Task, tell: Tell) -> None:
         def measure(envs: int) -> tuple[float, int]:
             """Environment steps in a second, and the bytes of all environments."""
             before = psutil.Process().memory_info().rss
-            env = hosted(make(task.env, envs))
+            env = hosted(make(Recipe.from_json(task.env), envs))
             memory = max(0, psutil.Process().memory_info().rss - before)
             watch = Stopwatch(partial(tell, envs=envs, memory=memory / envs), times, task.threads)
             sample(graph, programs, flat, env, watch)

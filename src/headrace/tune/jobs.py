@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
-from headrace.envs import env_id
+from headrace.envs import recipe_json
 from headrace.errors import ConfigError
 from headrace.graph import Plan
 from headrace.tune.choice import Choice
@@ -30,7 +30,7 @@ def jobs(algorithm: Algorithm[Any], env: Any, plan: Plan, terms: Terms, usual: C
     common: dict[str, Any] = {
         "algorithm": object_path(type(algorithm)),
         "settings": to_json(algorithm.config),
-        "env": env_id(env),
+        "env": recipe_json(env),
         "parent": os.getpid(),
     }
     sampler = Task(
