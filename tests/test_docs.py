@@ -6,12 +6,14 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import headrace
 from headrace.algorithms import ALGORITHMS
+from headrace.cli.doctor import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 
@@ -44,6 +46,18 @@ def test_the_readme_reaches_a_running_command_within_thirty_lines() -> None:
     assert any(line.startswith("headrace train") for line in lines)
 
 
-@pytest.mark.parametrize("name", ["reinforce", "custom_env", "custom_network"])
+def test_every_extra_is_used_and_known_to_the_doctor() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = {name: needs for name, needs in extras.items() if name not in ("dev", "all")}
+    assert set(extras) == set(EXTRAS)
+    (offered,) = re.findall(r"# extras: (.*) all$", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    assert sorted(offered.split()) == sorted(extras)
+    files = [path for folder in ("src", "examples") for path in (ROOT / folder).rglob("*.py")]
+    code = "".join(path.read_text() for path in files if path.name != "doctor.py")
+    for extra, packages in EXTRAS.items():
+        assert any(re.search(rf'(import |from |"){package}', code) for package in packages), extra
+
+
+@pytest.mark.parametrize("name", ["reinforce", "custom_env", "custom_network", "optuna_pruning"])
 def test_examples_load(name: str) -> None:
     assert runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")

@@ -34,6 +34,7 @@ from headrace.services.display import Display
 from headrace.services.evaluate import Evaluator
 from headrace.services.goal import Goal
 from headrace.services.run import RunConfig, describe, new_directory
+from headrace.services.track import WandbTracker, check_track
 from headrace.services.video import check_file
 from headrace.services.window import missing
 from headrace.session import Session, interruptible
@@ -89,8 +90,8 @@ def train(
     set, once for each machine, algorithm and environment (at most 20 s). `env_kwargs` are what the
     environment is made with. `callbacks` are functions that are called with
     an `Event` at each row of metrics, evaluation and checkpoint. `options` are those of `headrace.runtimes.Options`:
-    `debug`, `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `record_format`, `restarts`, `deaths`,
-    `hang_seconds`.
+    `debug`, `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `record_format`, `track`, `restarts`,
+    `deaths`, `hang_seconds`.
     """
     if WORKER in os.environ:
         raise UsageError(
@@ -158,7 +159,8 @@ def train(
         refine = None
         if resume is None and choice is not None and not choice.refined and isinstance(running, Processes):
             refine = Refinement(running, partial(_refined, choice, asked, env, config, whole, directory, given))
-        told = Callbacks(functions, directory, asdict(config))
+        tracker = None if wanted.track is None else WandbTracker(check_track(wanted.track))
+        told = Callbacks([*functions, *([tracker] if tracker else [])], directory, asdict(config))
         session = Session(running, directory, goal, elapsed, checkpoint_every, told)
         session.recorder.best = -math.inf if best is None else best
         display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)
@@ -177,6 +179,8 @@ def train(
         finally:
             display.close()
             session.recorder.close()
+            if tracker is not None:
+                tracker.close(failed=sys.exc_info()[0] is not None)
         run = Run(directory, made, env, whole.graph, jax.tree.map(_kept, running.cells()), config.seed)
     finally:
         running.close()
@@ -261,6 +265,8 @@ def _options(asked: dict[str, Any], goal: Goal) -> tuple[Options, float]:
         raise UsageError(f"--view window is not possible here: {why}")
     if options.record_every is not None:
         check_file(f"video.{options.record_format}")
+    if options.track is not None:
+        check_track(options.track)
     return options, checkpoint_every
 
 

@@ -85,6 +85,7 @@ def train(options: argparse.Namespace) -> int:
         view=options.view,
         record_every=options.record_every,
         record_format=options.record_format,
+        track=options.track,
         restarts=options.restarts,
         deaths=options.deaths,
         hang_seconds=options.hang_seconds,

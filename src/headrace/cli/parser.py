@@ -180,6 +180,9 @@ def _train(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--checkpoint-every", type=_number, metavar="S", help="seconds (default: 300)")
     parser.add_argument(
+        "--track", metavar="wandb[:PROJECT]", help="log config, metrics and videos to Weights & Biases too"
+    )
+    parser.add_argument(
         "--callback",
         dest="callbacks",
         action="append",

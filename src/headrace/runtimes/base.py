@@ -30,6 +30,8 @@ class Options:
     record_format: str = "mp4"
     videos: str = ""
     """The folder for them."""
+    track: str | None = None
+    """Where metrics are logged besides the run directory: `wandb` or `wandb:PROJECT`."""
     restarts: int = 2
     """How often in a minute a process that failed by an exception of its own, or hung, is started anew."""
     deaths: int = 20
