@@ -135,7 +135,7 @@ class Session:
                 score = self._evaluate(self.evaluator or self.evaluators())
                 self._scored(score)
         finally:  # also where somebody does not want to wait for the end of that
-            self._log(score, figures)
+            self.display.show(self._log(score, figures), self.recorder.best, last=True)
             self.save()
         if self.callbacks.failed is not None:
             raise self.callbacks.failed

@@ -129,6 +129,7 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
 
 
 def _train(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = f"{PANEL}\n{parser.epilog}"
     _what(parser, optional=True)
     parser.add_argument(
         "--runtime",
@@ -192,6 +193,18 @@ def _train(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--debug", action="store_true", help="compile nothing: print and breakpoint() work in stages")
     parser.add_argument("--quiet", action="store_true", help="no progress display")
+
+
+PANEL = """\
+what the panel shows while it runs:
+  env steps, steps/s      steps of all environments together, and in a second
+  updates, learned/s      optimiser steps, and transitions that went through one in a second
+  return, ep. length      means of the last 100 episodes, exploring
+  evaluated, best         mean return of the newest evaluation, without exploring, and of the best one
+  reused                  times that each transition collected is learned from: samples_per_insert, or epochs
+  behind, at most         versions of the weights that acting was behind learning while it collected: mean and most
+  busy                    share of the time that each process did not wait for others
+"""
 
 
 def _eval(parser: argparse.ArgumentParser) -> None:

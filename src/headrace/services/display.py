@@ -1,7 +1,8 @@
-"""What a person sees while a run goes on: a live panel in a terminal, plain lines elsewhere."""
+"""What a person sees while a run goes on: a panel in a terminal, a line written anew in a notebook, lines elsewhere."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -16,6 +17,8 @@ from headrace.services.goal import Goal
 PLAIN_SECONDS = 10.0
 """Seconds between two plain lines."""
 
+STARTING = "starting: processes begin, programs are compiled"
+
 
 class Display:
     """Shows each line of metrics; `None` for `wanted` means if somebody watches."""
@@ -26,44 +29,58 @@ class Display:
         self.console = Console(stderr=True)
         self.silent = wanted is False
         self.live: Live | None = None
+        self.line = None if self.silent or not in_notebook() else NotebookLine()
         self.printed = -PLAIN_SECONDS
-        if not self.silent and self.console.is_terminal:
-            self.live = Live(console=self.console, refresh_per_second=4, transient=True)
-            self.live.start()
+        if not self.silent and self.line is None and self.console.is_terminal:
+            self.live = Live(self._framed(STARTING), console=self.console)
+            self.live.start(refresh=True)
 
     def say(self, notice: str) -> None:
         """Tell a person something that happened."""
         if not self.silent:
             self.console.print(f"headrace: {notice}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
-    def show(self, line: dict[str, Any], best: float) -> None:
-        """Show where the run stands."""
+    def show(self, line: dict[str, Any], best: float, last: bool = False) -> None:
+        """Show where the run stands, or where it ended, which stays."""
         if self.live is not None:
-            self.live.update(self._panel(line, best))
-        elif not self.silent and line["time/elapsed_s"] - self.printed >= PLAIN_SECONDS:
+            self.live.update(self._panel(line, best, last))
+        elif self.line is not None:
+            self.line.write(f"{self.title}: {plain(line, self._way(line, last)).strip()}")
+        elif not self.silent and (last or line["time/elapsed_s"] - self.printed >= PLAIN_SECONDS):
             self.printed = line["time/elapsed_s"]
-            print(plain(line), file=sys.stderr, flush=True)
+            print(plain(line, self._way(line, last)), file=sys.stderr, flush=True)
 
-    def _panel(self, line: dict[str, Any], best: float) -> Panel:
+    def _way(self, line: dict[str, Any], last: bool) -> str:
+        """How much of the way is done and how long the rest will take, where that is known."""
+        if not self.goal.bounded:
+            return ""
+        steps, elapsed = line["time/env_steps"], line["time/elapsed_s"]
+        share = f"{self.goal.share(steps, elapsed):.0%}"
+        left = None if last else self.goal.left(steps, elapsed, line["time/fps"])
+        return share if left is None else f"{share}, {duration(left)} left"
+
+    def _panel(self, line: dict[str, Any], best: float, last: bool) -> Panel:
+        if not (line["time/env_steps"] or last):
+            return self._framed(f"{STARTING}, {duration(line['time/elapsed_s'])}")
         grid = Table.grid(padding=(0, 2))
         for style in ("dim", "bold", "dim", "bold", "dim", "bold"):
-            grid.add_column(style=style, justify="left" if style == "dim" else "right", min_width=9)
+            grid.add_column(style=style, justify="left" if style == "dim" else "right", min_width=8)
         cells = [
             ("env steps", number(line["time/env_steps"])),
             ("steps/s", number(line["time/fps"])),
-            ("elapsed", f"{line['time/elapsed_s']:.0f} s"),
+            ("elapsed", duration(line["time/elapsed_s"])),
             ("updates", number(line["time/updates"])),
-            ("frames/s", number(line["time/update_frames"] / max(line["time/elapsed_s"], 1e-9))),
-            ("episode", number(line["rollout/ep_len_mean"])),
+            ("learned/s", number(line["time/update_frames"] / max(line["time/elapsed_s"], 1e-9))),
+            ("ep. length", number(line["rollout/ep_len_mean"])),
             ("return", number(line["rollout/ep_rew_mean"])),
             ("evaluated", number(line["eval/mean_reward"])),
             ("best", number(best if best > float("-inf") else None)),
         ]
         if "rate/per_insert" in line:
             cells += [
-                ("per insert", number(line["rate/per_insert"])),
-                ("lag", number(line.get("lag/actor_versions"))),
-                ("lag max", number(line.get("lag/actor_versions_max"))),
+                ("reused", f"{number(line['rate/per_insert'])} times"),
+                ("behind", f"{number(line.get('lag/actor_versions'))} versions"),
+                ("at most", number(line.get("lag/actor_versions_max"))),
             ]
         for i in range(0, len(cells), 3):
             grid.add_row(*(part for pair in cells[i : i + 3] for part in pair))
@@ -76,21 +93,59 @@ class Display:
             )
         if self.goal.bounded:
             share = self.goal.share(line["time/env_steps"], line["time/elapsed_s"])
-            whole.add_row(ProgressBar(total=1.0, completed=share, width=66))
-        return Panel(whole, title=self.title, subtitle=str(self.goal), expand=False, border_style="cyan")
+            way = Table.grid(padding=(0, 2))
+            way.add_row(ProgressBar(total=1.0, completed=share, width=40), self._way(line, last))
+            whole.add_row(way)
+        return self._framed(whole)
+
+    def _framed(self, content: Any) -> Panel:
+        return Panel(content, title=self.title, subtitle=str(self.goal), expand=False, border_style="cyan")
 
     def close(self) -> None:
+        """Let go of the terminal; what was shown last stays."""
         if self.live is not None:
             self.live.stop()
 
 
-def plain(line: dict[str, Any]) -> str:
+class NotebookLine:
+    """An output of a notebook's cell that is written anew in place."""
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+
+    def write(self, text: str) -> None:
+        display: Any = importlib.import_module("IPython.display").display  # there, or this were no notebook
+        held = {"text/plain": text}
+        if self.handle is None:
+            self.handle = display(held, raw=True, display_id=True)
+        else:
+            self.handle.update(held, raw=True)
+
+
+def in_notebook() -> bool:
+    """Whether the output goes to a notebook: to a kernel of IPython's, not to its terminal."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
+
+
+def plain(line: dict[str, Any], way: str = "") -> str:
     """A line of metrics for a log."""
     return (
         f"{line['time/elapsed_s']:7.0f} s  steps {number(line['time/env_steps']):>7}  "
         f"{number(line['time/fps']):>6}/s  updates {number(line['time/updates']):>7}  "
         f"return {number(line['rollout/ep_rew_mean']):>8}  evaluated {number(line['eval/mean_reward']):>8}"
+        + (f"  {way}" if way else "")
     )
+
+
+def duration(seconds: float) -> str:
+    """A time short enough to read at a glance."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def number(value: float | None) -> str:

@@ -44,6 +44,12 @@ class Goal:
         parts += [elapsed / self.seconds] if self.seconds else []
         return min(1.0, max(parts, default=0.0))
 
+    def left(self, steps: int, elapsed: float, speed: float) -> float | None:
+        """Seconds until the end at the latest, at so many steps a second; None if that cannot be said."""
+        parts = [(self.steps - steps) / speed] if self.steps and speed > 0 else []
+        parts += [self.seconds - elapsed] if self.seconds else []
+        return max(0.0, min(parts)) if parts else None
+
     def spent(self, steps: int, elapsed: float) -> bool:
         """Whether the steps or the seconds are used up."""
         return self.bounded and self.share(steps, elapsed) >= 1.0
