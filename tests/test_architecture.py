@@ -36,11 +36,15 @@ ALLOWED: dict[str, set[str]] = {
     "session": BASE | {"core", "runtimes", "services"},
     "tune": BASE | {"core", "envs", "graph", "channels", "machine", "policies", "runtimes", "services"},
     "trial": BASE | {"core", "graph", "runtimes"},
-    "api": BASE | {"core", "envs", "graph", "machine", "algorithms", "policies", "services"},
+    "recorded": BASE | {"core", "envs", "algorithms", "policies", "services"},
+    "api": BASE | {"core", "envs", "graph", "machine", "algorithms", "policies", "services", "recorded"},
     "auto": BASE | {"core", "graph", "machine", "policies", "tune", "trial", "api"},
-    "launch": BASE | {"core", "envs", "graph", "machine", "runtimes", "services", "session", "tune", "api", "auto"},
+    "launch": BASE
+    | {"core", "envs", "graph", "machine", "runtimes", "services", "session", "tune", "api", "auto"}
+    | {"recorded"},
     "cli": BASE
-    | {"core", "trial", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api", "launch"},
+    | {"core", "trial", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api", "launch"}
+    | {"recorded"},
 }
 ENVS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1", "mappo": "pettingzoo:mpe2.simple_spread_v3"}
 """Where an algorithm does not learn CartPole-v1."""

@@ -27,7 +27,7 @@ def test_reinforce_learns_in_less_than_eighty_lines(tmp_path: Path) -> None:
     options = {"policy": "single", "seed": 1, "out": tmp_path / "run", "progress": False}
     run = headrace.train(algorithm, "CartPole-v1", until=200, seconds=60, **options)
     assert run.reached
-    assert headrace.Run.load(run.path, best=True).evaluate().mean_reward >= 150
+    assert headrace.Run.load(run.path, best=True, algorithm=type(algorithm)).evaluate().mean_reward >= 150
 
 
 def test_the_corridor_is_learned_with_its_mask(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_network_of_ones_own_is_learned(tmp_path: Path) -> None:
     )
     assert run.metrics[-1]["time/updates"] > 0
     assert type(run.cells["actor"].module).__name__ == "Residual"
-    assert headrace.Run.load(run.path).cells["actor"].module.inputs == (run.graph.spec.observation,)
+    assert headrace.Run.load(run.path, network=residual).cells["actor"].module.inputs == (run.graph.spec.observation,)
 
 
 def test_an_algorithm_in_a_file_is_found_by_its_path(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_an_algorithm_in_a_file_is_found_by_its_path(tmp_path: Path) -> None:
     where = f"{ROOT / 'examples' / 'reinforce.py'}:Reinforce"
     words = ["train", where, "CartPole-v1", "--policy", "single", "--steps", "1024", "--quiet"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
-    assert main(["eval", str(tmp_path / "run"), "--episodes", "2"]) == 0
+    assert main(["eval", str(tmp_path / "run"), "--episodes", "2", "--algorithm", where]) == 0
 
 
 def test_optuna_ends_a_trial_that_does_worse_at_its_first_evaluation(tmp_path: Path) -> None:

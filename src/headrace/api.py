@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import equinox as eqx
@@ -24,6 +25,7 @@ from headrace.graph.passes import show_passes
 from headrace.graph.verify import every_node_once
 from headrace.machine import Machine, keep_compiled
 from headrace.policies import POLICIES
+from headrace.recorded import Named, restore
 from headrace.services import checkpoint
 from headrace.services.evaluate import Evaluator, Player, Score
 from headrace.services.record import read_metrics
@@ -33,8 +35,11 @@ from headrace.types import MASK, Dict, EnvSpec, Tree, native, struct
 
 def find_algorithm(algorithm: str | type[Algorithm[Any]] | Algorithm[Any]) -> Algorithm[Any]:
     """An algorithm by its name, `module:Class`, class, or as it is."""
-    if isinstance(algorithm, Algorithm):
-        return algorithm
+    return algorithm if isinstance(algorithm, Algorithm) else find_kind(algorithm)()
+
+
+def find_kind(algorithm: str | type[Algorithm[Any]]) -> type[Algorithm[Any]]:
+    """The class of an algorithm by its name, `module:Class`, or as it is."""
     if isinstance(algorithm, str):
         found = load_object(algorithm) if ":" in algorithm else ALGORITHMS.get(algorithm.lower())
         if found is None:
@@ -45,7 +50,19 @@ def find_algorithm(algorithm: str | type[Algorithm[Any]] | Algorithm[Any]) -> Al
         algorithm = found
     if not (isinstance(algorithm, type) and issubclass(algorithm, Algorithm)):
         raise UsageError(f"{algorithm!r} is not an algorithm; give a name, a class or an instance of Algorithm.")
-    return algorithm()
+    return algorithm
+
+
+def name_own(
+    algorithm: str | type[Algorithm[Any]] | Algorithm[Any] | None,
+    env: Any,
+    network: Any = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    policy: str | None = None,
+) -> Named:
+    """What the user names of what a run was made with."""
+    given = algorithm if algorithm is None or isinstance(algorithm, Algorithm) else find_kind(algorithm)
+    return Named(given, env, {**settings, **({} if network is None else {"network": network})}, policy)
 
 
 def describe_env(env: Any, num_envs: int) -> EnvSpec:
@@ -178,25 +195,40 @@ class Run:
             evaluator.close()
 
     @staticmethod
-    def load(path: str | Path, env: Any = None, best: bool = False) -> Run:
-        """The run in a directory, as its newest checkpoint (or its best evaluation) left it."""
-        keep_compiled()
-        directory = Path(path)
-        config = RunConfig.read(directory)
-        algorithm = config.make_algorithm({})
-        env = config.make_recipe(env)
-        graph = graphs.trace(algorithm, describe_env(env, algorithm.config.num_envs))
-        cells = make_cells(algorithm, graph, config.seed)
-        arrays, static = eqx.partition(cells, eqx.is_array)
-        folder = directory / "best" if best else checkpoint.newest(directory)
-        if best:
-            played = {bound.cell: arrays[bound.cell].module for bound in graph.play.reads}
-            found, _ = checkpoint.load(folder, {"actor": played}, whole=False)
-            for name, module in found["actor"].items():
-                arrays[name] = eqx.tree_at(lambda cell: cell.module, arrays[name], module)
-        else:
-            arrays = checkpoint.load(folder, {"cells": arrays}, whole=False)[0]["cells"]
-        return Run(directory, algorithm, env, graph, eqx.combine(arrays, static), config.seed)
+    def load(
+        path: str | Path,
+        env: Any = None,
+        best: bool = False,
+        *,
+        algorithm: str | type[Algorithm[Any]] | Algorithm[Any] | None = None,
+        network: Any = None,
+    ) -> Run:
+        """The run in a directory, as its newest checkpoint (or its best evaluation) left it.
+
+        A run is data: a class or function of your own that it was made with is not imported because it says so. Give it
+        anew, as `algorithm`, `env` or `network`.
+        """
+        return load_run(path, name_own(algorithm, env, network), best)
+
+
+def load_run(path: str | Path, named: Named, best: bool = False, command: str = "eval") -> Run:
+    """The run in a directory, for a command, with what the user names of it."""
+    keep_compiled()
+    directory = Path(path)
+    config = RunConfig.read(directory)
+    algorithm, env, _ = restore(directory, config, named, command)
+    graph = graphs.trace(algorithm, describe_env(env, algorithm.config.num_envs))
+    cells = make_cells(algorithm, graph, config.seed)
+    arrays, static = eqx.partition(cells, eqx.is_array)
+    folder = directory / "best" if best else checkpoint.newest(directory)
+    if best:
+        played = {bound.cell: arrays[bound.cell].module for bound in graph.play.reads}
+        found, _ = checkpoint.load(folder, {"actor": played}, whole=False)
+        for name, module in found["actor"].items():
+            arrays[name] = eqx.tree_at(lambda cell: cell.module, arrays[name], module)
+    else:
+        arrays = checkpoint.load(folder, {"cells": arrays}, whole=False)[0]["cells"]
+    return Run(directory, algorithm, env, graph, eqx.combine(arrays, static), config.seed)
 
 
 class Actor:

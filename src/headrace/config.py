@@ -12,7 +12,8 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -270,17 +271,20 @@ def describe(hint: Any) -> str:
 def to_json(config: Config) -> dict[str, Any]:
     """The config as plain JSON values; functions become `module:name`."""
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    return {name: _plain(value) for name, value in values.items()}
+    return {name: plain(value) for name, value in values.items()}
 
 
 def from_json(cls: type[C], values: Mapping[str, Any]) -> C:
-    """The config that `to_json` wrote."""
-    hints = typing.get_type_hints(cls)
+    """The config that `to_json` wrote; the functions that it names are loaded, which runs their modules."""
+    named = functions(cls, values)
     read = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    for name, value in read.items():
-        if isinstance(value, str) and _is_function(hints.get(name)):
-            read[name] = load_object(value)
-    return override(cls(), read)
+    return override(cls(), read | {name: load_object(path) for name, path in named.items()})
+
+
+def functions(cls: type[Config], values: Mapping[str, Any]) -> dict[str, str]:
+    """The settings among `values` that name a function, and how."""
+    hints = typing.get_type_hints(cls)
+    return {k: path for k, path in values.items() if isinstance(path, str) and _is_function(hints.get(k))}
 
 
 @cache
@@ -311,7 +315,8 @@ def load_object(path: str) -> Any:
     """The object that `module:name` or `path/to/file.py:name` names."""
     module, _, name = path.rpartition(":")
     try:
-        found: Any = _load_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+        with loading(path):
+            found: Any = _load_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except (ImportError, FileNotFoundError) as error:
         raise ConfigError(f"'{path}' cannot be loaded ({error}); give module:name or path/to/file.py:name.") from None
     except Exception as error:
@@ -323,19 +328,63 @@ def load_object(path: str) -> Any:
     return found
 
 
-def object_path(value: Callable[..., Any]) -> str:
-    """`module:name` of a function or class, or `file.py:name` if it was loaded from a file or the script started."""
+def object_path(value: Any) -> str:
+    """`module:name` of a function or class, or `file.py:name` if it was loaded from a file or the script started.
+
+    What has no name by which it can be found again is its own name in angle brackets.
+    """
+    if not findable(value):
+        made_of = getattr(value, "func", value)  # of a partial
+        name = getattr(made_of, "__name__", type(made_of).__name__)
+        return name if name.startswith("<") else f"<{name}>"
     module = value.__module__
     if module == "__main__" or module.startswith(FILE):
-        module = str(Path(getattr(sys.modules[module], "__file__", None) or module).resolve())
+        module = str(Path(sys.modules[module].__file__ or "").resolve())
     return f"{module}:{value.__qualname__}"
+
+
+def nameless(path: str) -> bool:
+    """Whether `object_path` found no name."""
+    return "<" in path
+
+
+def same_object(path: str, other: str) -> bool:
+    """Whether two paths name the same thing: a file may have moved, or be imported as a module."""
+
+    def ends(path: str) -> tuple[str, str]:
+        module, _, name = path.rpartition(":")
+        return (Path(module).stem if module.endswith(".py") else module.rpartition(".")[2]), name
+
+    return ends(path) == ends(other)
 
 
 def findable(value: Any) -> bool:
     """Whether another process finds this function or class by its path, and finds the same."""
     name = getattr(value, "__qualname__", "<")
-    module = sys.modules.get(getattr(value, "__module__", ""))
-    return "<" not in name and getattr(module, "__file__", None) is not None
+    module = sys.modules.get(getattr(value, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    if "<" in name or file is None:
+        return False
+    # A script may come from where it cannot be read again: the standard input, `-c`, a cell of a notebook.
+    return value.__module__ != "__main__" or (Path(file).resolve().suffix == ".py" and Path(file).is_file())
+
+
+_LOADING: list[str] = []
+
+
+@contextmanager
+def loading(path: str) -> Iterator[None]:
+    """Mark what happens inside as the loading of a module for something in it."""
+    _LOADING.append(path)
+    try:
+        yield
+    finally:
+        _LOADING.pop()
+
+
+def being_loaded() -> str | None:
+    """What is being loaded, if this is called by a module that is."""
+    return _LOADING[-1] if _LOADING else None
 
 
 def _load_file(path: Path) -> Any:
@@ -355,9 +404,10 @@ def _load_file(path: Path) -> Any:
     return sys.modules[name]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A setting as JSON has it."""
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Schedule):
         return str(value)
     return object_path(value) if callable(value) else value

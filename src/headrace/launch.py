@@ -18,13 +18,14 @@ import jax
 
 from headrace import auto
 from headrace import graph as graphs
-from headrace.api import Run, default_policy, find_algorithm, plan, trace
-from headrace.config import findable
+from headrace.api import Run, default_policy, find_algorithm, name_own, plan, trace
+from headrace.config import being_loaded, findable, override
 from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, env_id, recipe, recipe_json
 from headrace.errors import CallbackError, CheckpointError, HeadraceError, UsageError, nearest
 from headrace.graph import Graph, Plan
 from headrace.machine import Machine, keep_compiled, require_memory
+from headrace.recorded import restore
 from headrace.runtimes import RUNTIMES, Options, Processes
 from headrace.runtimes.boot import WORKER
 from headrace.schedule import Schedule
@@ -72,6 +73,7 @@ def train(
     seed: int | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
+    network: Any = None,
     checkpoint_every: float | None = None,
     callbacks: Sequence[Callback] = (),
     tune: bool = True,
@@ -85,19 +87,17 @@ def train(
         run.evaluate().mean_reward
 
     The policy is `desktop` unless given (`single` for JAX environments), the runtime `processes` where there is more
-    than one fragment (`inline` otherwise), and the seed 0. `resume` goes on with a run, its replay included, in its own
-    directory, to the same goal and with the same options but for those given. `tune` lets the tuner choose what is not
-    set, once for each machine, algorithm and environment (at most 20 s). `env_kwargs` are what the
-    environment is made with. `callbacks` are functions that are called with
-    an `Event` at each row of metrics, evaluation and checkpoint. `options` are those of `headrace.runtimes.Options`:
-    `debug`, `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `record_format`, `track`, `restarts`,
-    `deaths`, `hang_seconds`.
+    than one fragment (`inline` otherwise), and the seed 0. `network` is the setting of that name. `resume` goes on with
+    a run, its replay included, in its own directory, to the same goal and with the same options but for those given; a
+    class or function of your own is given again, since what a run names is not imported. `tune` lets the tuner choose
+    what is not set, once for each machine, algorithm and environment (at most 20 s). `env_kwargs` are what the
+    environment is made with. `callbacks` are functions that are called with an `Event` at each row of metrics,
+    evaluation and checkpoint. `options` are those of `headrace.runtimes.Options`: `debug`, `evaluate`, `eval_every`,
+    `eval_episodes`, `view`, `record_every`, `record_format`, `track`, `restarts`, `deaths`, `hang_seconds`.
     """
-    if WORKER in os.environ:
-        raise UsageError(
-            "train was called while a process of a run loads your script; "
-            "put the call under: if __name__ == '__main__'."
-        )
+    if WORKER in os.environ or being_loaded():
+        what = "a process of a run loads your script" if WORKER in os.environ else f"'{being_loaded()}' is loaded"
+        raise UsageError(f"train was called while {what}; put the call under: if __name__ == '__main__'.")
     keep_compiled()
     functions = check_callbacks(callbacks)
     before = None if resume is None else RunConfig.read(Path(resume))
@@ -109,7 +109,7 @@ def train(
     kept |= {} if checkpoint_every is None else {"checkpoint_every": checkpoint_every}
     wanted, checkpoint_every = _options(kept, goal)
     made, env, config, directory = _settle(
-        algorithm, recipe(env, env_kwargs), policy, runtime, replicas, staleness, seed, out, resume, wanted
+        algorithm, recipe(env, env_kwargs), policy, runtime, replicas, staleness, seed, out, resume, network, wanted
     )
     config = replace(config, goal=asdict(goal), options={name: kept[name] for name in sorted(kept) if name != "debug"})
     if config.runtime == "inline" and wanted.watched:
@@ -280,6 +280,7 @@ def _settle(
     seed: int | None,
     out: Any,
     resume: Any,
+    network: Any,
     options: Options,
 ) -> tuple[Algorithm[Any], Any, RunConfig, Path]:
     """What to run and where, for a new run or one that goes on."""
@@ -290,31 +291,28 @@ def _settle(
             raise UsageError("--resume goes on in the run's own folder; leave --out away.")
         directory = Path(resume)
         config = RunConfig.read(directory)
-        made = find_algorithm(algorithm) if algorithm is not None else config.make_algorithm({})
-        name, settings = describe(made)
-        if algorithm is not None and (name, settings) != describe(config.make_algorithm({})):
-            raise CheckpointError(
-                f"run {directory} was trained by {config.algorithm} with other settings; "
-                "leave the algorithm out to go on with it."
-            )
-        given = {"env": env and env_id(env), "policy": policy, "runtime": runtime, "replicas": replicas}
-        given |= {"staleness": staleness, "seed": seed}
-        if isinstance(env, Recipe):
-            given |= {"env_kwargs": recipe_json(env)["kwargs"], "env_spec": recipe_json(env)["spec"]}
+        named = name_own(algorithm, env, network, policy=policy)
+        made, env, policy = restore(directory, config, named, "train")
+        given = {"runtime": runtime, "replicas": replicas, "staleness": staleness, "seed": seed}
         for what, value in given.items():
             if value is not None and value != getattr(config, what):
                 raise CheckpointError(
                     f"run {directory} was trained with {what} {getattr(config, what)}, not {value}; leave it out."
                 )
-        return made, config.make_recipe(env), config, directory
+        if config.runtime not in RUNTIMES:
+            raise CheckpointError(f"run {directory} was trained with runtime {config.runtime}, which is not there.")
+        if config.runtime == "processes" and (hidden := _hidden(made, env)):
+            raise UsageError(
+                f"{_called(hidden[0])} cannot be found by other processes, in which run {directory} was trained; "
+                "define it at the top of a module or file."
+            )
+        return made, env, replace(config, policy=policy), directory
     if algorithm is None or env is None:
         raise UsageError("give an algorithm and an environment, such as: headrace train sac Pendulum-v1.")
     made, seed = find_algorithm(algorithm), seed or 0
-    hidden = [
-        thing
-        for thing in (type(made), *_functions(made), env.env if isinstance(env, Recipe) else env)
-        if not (isinstance(thing, str) or findable(thing))
-    ]
+    if network is not None:
+        made = type(made)(override(made.config, {"network": network}))
+    hidden = _hidden(made, env)
     if policy is None and runtime is None and hidden and not trace(made, env).spec.pure:
         print(
             f"headrace: {_called(hidden[0])} cannot be found by other processes, so all runs in this one; "
@@ -358,6 +356,12 @@ def _runtime(policy: str, graph: Graph, options: Options) -> str:
     """What runs a plan unless the user says."""
     one = policy in (ONE_PROGRAM if graph.spec.pure else {"single"})
     return "inline" if (one and not options.watched) or options.debug else "processes"
+
+
+def _hidden(algorithm: Algorithm[Any], env: Any) -> list[Any]:
+    """What other processes do not find by its name."""
+    named = (type(algorithm), *_functions(algorithm), env.env if isinstance(env, Recipe) else env)
+    return [thing for thing in named if not (isinstance(thing, str) or findable(thing))]
 
 
 def _functions(algorithm: Algorithm[Any]) -> list[Any]:

@@ -109,12 +109,12 @@ def test_a_run_keeps_its_arguments(tmp_path: Any) -> None:
     run = train(headrace.DQN(**TINY), Counter, env_kwargs={"length": 2}, steps=16, out=tmp_path / "run", **OPTIONS)
     assert json.loads((run.path / "config.json").read_text())["env_kwargs"] == {"length": 2}
     assert run.metrics[-1]["rollout/ep_len_mean"] == run.metrics[-1]["eval/mean_ep_length"] == 2
-    assert Run.load(run.path).evaluate(2).lengths == (2, 2)
+    assert Run.load(run.path, Counter).evaluate(2).lengths == (2, 2)
     assert Run.load(run.path, Counter).env.kwargs == {"length": 2}
-    more = train(resume=run.path, steps=32, progress=False, evaluate=False)
+    more = train(resume=run.path, env=Counter, steps=32, progress=False, evaluate=False)
     assert more.metrics[-1]["rollout/ep_len_mean"] == 2
     with pytest.raises(
-        CheckpointError, match=r"trained with env_kwargs {'length': 2}, not {'length': 3}; leave it out"
+        CheckpointError, match=r"trained with env_kwargs {'length': 2}, not {'length': 3}; name that one"
     ):
         train(resume=run.path, env=Counter, env_kwargs={"length": 3}, steps=64)
     with pytest.raises(UsageError, match="--env-kwargs needs the environment"):

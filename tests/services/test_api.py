@@ -168,12 +168,12 @@ def test_refusals_name_what_to_do(finished, tmp_path):
 def test_a_run_of_other_settings_is_not_gone_on_with(finished, tmp_path):
     with pytest.raises(
         CheckpointError,
-        match=r"was trained by headrace\.algorithms\.dqn:DQN with other settings; leave the algorithm out",
+        match=r"was trained with gamma 0\.99, not 0\.5; name that one, or leave it out",
     ):
         train(dqn(gamma=0.5), resume=finished.path, env=Paying, steps=200)
-    with pytest.raises(CheckpointError, match=r"was trained by headrace\.algorithms\.dqn:DQN"):
+    with pytest.raises(CheckpointError, match=r"was trained with algorithm headrace\.algorithms\.dqn:DQN, not headr"):
         train(PPO(), resume=finished.path, env=Paying, steps=200)
-    with pytest.raises(CheckpointError, match=r"was trained with env .*Paying, not CartPole-v1; leave it out"):
+    with pytest.raises(CheckpointError, match=r"was trained with env .*Paying, not CartPole-v1; name that one"):
         train(resume=finished.path, env="CartPole-v1", steps=200)
     with pytest.raises(CheckpointError, match=r"is not a run: it has no config\.json"):
         train(resume=tmp_path / "nowhere", steps=10)
@@ -188,11 +188,13 @@ def test_a_config_that_cannot_be_read_is_refused(tmp_path, text):
         RunConfig.read(tmp_path)
 
 
-def test_an_algorithm_that_is_no_longer_there_is_refused(tmp_path):
+def test_an_algorithm_of_ones_own_is_not_imported_because_a_run_names_it(tmp_path):
     settings = {"settings": {}, "env": "x", "policy": "single", "runtime": "inline", "replicas": None, "seed": 0}
     (tmp_path / "config.json").write_text(json.dumps({"algorithm": "gone:Gone", "headrace": "0", **settings}))
-    with pytest.raises(ConfigError, match=r"'gone:Gone' cannot be (imported|loaded)"):
+    with pytest.raises(UsageError, match=r"runs only if you name it: algorithm 'gone:Gone'"):
         Run.load(tmp_path)
+    with pytest.raises(ConfigError, match=r"'gone:Gone' cannot be (imported|loaded)"):
+        Run.load(tmp_path, algorithm="gone:Gone")
 
 
 @pytest.mark.parametrize("seed", [2**31, 2**32 + 1])

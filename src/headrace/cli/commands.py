@@ -21,9 +21,11 @@ from headrace.cli.video import record
 from headrace.config import field_docs, literal, load_object, override, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.envs import recipe
-from headrace.errors import ConfigError, HeadraceError, LoopError, PlanError
+from headrace.errors import ConfigError, HeadraceError, LoopError, PlanError, UsageError
 from headrace.graph.render import render
 from headrace.policies import POLICIES
+from headrace.recorded import restore
+from headrace.services.run import RunConfig
 from headrace.services.video import check_file
 from headrace.trial import try_out
 
@@ -61,12 +63,10 @@ def run(options: argparse.Namespace) -> int:
 
 def train(options: argparse.Namespace) -> int:
     """`headrace train`"""
-    made = configured(options) if options.algorithm is not None else None
-    if made is None and options.settings:
-        raise ConfigError("--set needs the algorithm it is for; a resumed run keeps its settings.")
+    made, env = (configured(options), environment(options)) if options.resume is None else resumed(options)
     done = launch.train(
         made,
-        environment(options),
+        env,
         policy=options.policy,
         runtime=options.runtime,
         replicas=options.replicas,
@@ -117,7 +117,8 @@ def evaluate(options: argparse.Namespace) -> int:
         raise ConfigError(f"--episodes must be at least 1, got {options.episodes}.")
     if options.record:
         check_file(options.record)
-    loaded = api.Run.load(options.run, best=options.best)
+    named = api.name_own(options.algorithm, options.env, options.network, settings(options))
+    loaded = api.load_run(options.run, named, options.best)
     score = loaded.evaluate(options.episodes)
     print(
         f"{loaded.algorithm.name} on {loaded.graph.spec.id}: return {score.mean_reward:.1f} ± {score.std_reward:.1f}, "
@@ -213,8 +214,23 @@ def algorithms(options: argparse.Namespace) -> int:
 
 def configured(options: argparse.Namespace) -> Algorithm[Any]:
     """The algorithm asked for, with its settings."""
+    if options.algorithm is None:
+        raise UsageError("give an algorithm and an environment, such as: headrace train sac Pendulum-v1.")
     plain = api.find_algorithm(options.algorithm)
-    return type(plain)(override(plain.config, dict(_pairs("--set", options.settings))))
+    return type(plain)(override(plain.config, settings(options)))
+
+
+def resumed(options: argparse.Namespace) -> tuple[Algorithm[Any], Any]:
+    """The algorithm and the environment of the run to go on with."""
+    directory = Path(options.resume)
+    named = api.name_own(options.algorithm, environment(options), settings=settings(options), policy=options.policy)
+    made, env, _ = restore(directory, RunConfig.read(directory), named, "train")
+    return made, env
+
+
+def settings(options: argparse.Namespace) -> dict[str, str]:
+    """What was given by --set."""
+    return dict(_pairs("--set", options.settings))
 
 
 def environment(options: argparse.Namespace) -> Any:

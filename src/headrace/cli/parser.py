@@ -70,6 +70,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
+def loads_run(options: argparse.Namespace) -> bool:
+    """Whether a command is about a run that exists, which may be anybody's."""
+    return bool(options.command == "eval" or getattr(options, "resume", None))
+
+
+def names_own(options: argparse.Namespace) -> bool:
+    """Whether code of the user's own is named on the command line."""
+    named = ("algorithm", "env", "network", "policy", "settings", "callbacks")
+    return any(getattr(options, name, None) for name in named)
+
+
 def _refuse(parser: argparse.ArgumentParser, unknown: list[str]) -> NoReturn:
     """Say what an option that is not there may be called."""
     known = [option.removeprefix("--") for option in parser._option_string_actions if option.startswith("--")]
@@ -117,14 +128,12 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
     )
     parser.add_argument("--replicas", type=_count, metavar="N", help="replicas of what the policy replicates")
     parser.add_argument("--staleness", type=_count, metavar="N", help="versions behind that cells may be read")
+    _settings(parser, "settings of the algorithm; `headrace algorithms ALGO` lists them")
+
+
+def _settings(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument(
-        "--set",
-        dest="settings",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="settings of the algorithm; `headrace algorithms ALGO` lists them",
+        "--set", dest="settings", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=text
     )
 
 
@@ -209,9 +218,18 @@ what the panel shows while it runs:
 
 def _eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run directory")
+    _own(parser)
     parser.add_argument("--episodes", type=_count, default=10, metavar="N", help="episodes to play (default: 10)")
     parser.add_argument("--best", action="store_true", help="the best evaluated actor, not the newest")
     parser.add_argument("--record", metavar="FILE", help="write a video of another episode (.mp4 or .gif)")
+
+
+def _own(parser: argparse.ArgumentParser) -> None:
+    """What a run was made with and does not say by itself: it is data, and imports nothing."""
+    parser.add_argument("--algorithm", metavar="ALGO", help="the run's algorithm, if it is your own: file.py:Class")
+    parser.add_argument("--env", metavar="ENV", help="the run's environment, if it is your own: file.py:function")
+    parser.add_argument("--network", metavar="NET", help="the run's network, if it is your own: file.py:function")
+    _settings(parser, "other functions among its settings, if they are your own")
 
 
 GRAPH = "Show an algorithm's dataflow graph, cut into fragments by a distribution policy."

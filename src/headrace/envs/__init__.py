@@ -1,6 +1,7 @@
 """Environments behind one protocol."""
 
 from headrace.envs.base import Episode, Finished, HostEnv, JaxEnv, Step
+from headrace.envs.installed import is_installed_env
 from headrace.envs.jax_env import BatchedEnv, HostedJaxEnv, SingleEnv
 from headrace.envs.make import EnvLike, make
 from headrace.envs.recipe import Recipe, env_id, recipe, recipe_json
@@ -17,6 +18,7 @@ __all__ = [
     "SingleEnv",
     "Step",
     "env_id",
+    "is_installed_env",
     "make",
     "recipe",
     "recipe_json",

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, load_env_creator, parse_env_id
 
-from headrace.config import load_object
+from headrace.config import load_object, loading
 from headrace.envs.base import HostEnv, JaxEnv, no_such_argument
 from headrace.envs.brax_env import make_brax
 from headrace.envs.envpool_env import EnvPoolEnv
@@ -67,7 +67,7 @@ def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxE
             return make_pettingzoo(named, num_envs, render=render, **kwargs)
     if prefix.endswith(".py"):
         return _call(load_object(named), named, num_envs, render, kwargs)
-    _import(prefix, named)
+    import_for(prefix, named)
     if rest in gym.registry:
         return _make_gymnasium(_registered(rest, named), named, num_envs, render, kwargs)
     try:
@@ -163,9 +163,11 @@ def _call(function: Any, name: str, num_envs: int, render: bool, kwargs: dict[st
     return made
 
 
-def _import(module: str, env: str) -> None:
+def import_for(module: str, env: str) -> None:
+    """Import the module that registers an environment."""
     try:
-        importlib.import_module(module)
+        with loading(env):
+            importlib.import_module(module)
     except ImportError as error:
         raise EnvError(f"'{env}' needs the module '{module}', which cannot be imported ({error}).") from error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -87,15 +86,12 @@ def recipe_json(env: Any) -> dict[str, Any]:
 
 
 def env_id(env: Any) -> str:
-    """What to call an environment in logs and run directories; a function becomes `module:name`."""
+    """What to call an environment in logs and runs; a function becomes `module:name`, or `<name>` where it has none."""
     if isinstance(env, str):
         return env
     if isinstance(env, Recipe):
         return env_id(env.env)
-    if isinstance(env, partial):
-        return env_id(env.func)
-    named = env if hasattr(env, "__qualname__") else type(env)
-    return object_path(named)
+    return object_path(env)
 
 
 def _remade(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:

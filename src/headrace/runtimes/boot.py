@@ -60,14 +60,15 @@ def start(
     budgets = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     environment = os.environ | budgets | (variables or {})
     environment |= {
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         "XLA_FLAGS": flags.strip(),
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "HEADRACE_CORES": ",".join(str(core) for core in cores),
         "HEADRACE_NICE": str(nice),
         WORKER: "1",
     }
-    words = [sys.executable, "-c", BOOT, module, str(os.getpid())]
+    # -P: it looks for modules where this process does, not in the current folder before all else.
+    words = [sys.executable, "-P", "-c", BOOT, module, str(os.getpid())]
     with _uninterrupted():
         return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, **popen)
 

@@ -14,15 +14,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import gymnasium as gym
 
-from headrace.config import from_json as config_from_json
-from headrace.config import load_object, object_path
+from headrace.config import fits, object_path
 from headrace.config import to_json as config_to_json
 from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, recipe
@@ -67,22 +65,32 @@ class RunConfig:
             return recorded
         return recipe(self.env, recorded.kwargs)
 
-    def make_algorithm(self, settings: Mapping[str, str]) -> Algorithm[Any]:
-        """The algorithm of this run, with other settings where given."""
-        kind: type[Algorithm[Any]] = load_object(self.algorithm)
-        return kind(config_from_json(kind.config_type, self.settings), **settings)
-
     def write(self, directory: Path, plan: dict[str, Any]) -> None:
         """Make the run directory, or replace what it says."""
         directory.mkdir(parents=True, exist_ok=True)
         write_whole(directory / CONFIG, json.dumps(asdict(self), indent=2) + "\n")
         write_whole(directory / "plan.json", json.dumps(plan, indent=2) + "\n")
 
+    def check(self) -> None:
+        """Refuse what no run recorded: other types, and text that a terminal would not show as it is."""
+        for name, hint in get_type_hints(RunConfig).items():
+            value = getattr(self, name)
+            kind = dict if get_origin(hint) is dict else hint
+            if not fits(value, kind):
+                raise TypeError(f"{name} is {value!r}")
+        texts = [self.algorithm, self.env, self.policy, self.runtime, self.headrace, *self.settings]
+        texts += [value for value in self.settings.values() if isinstance(value, str)]
+        for text in texts:
+            if not text.isprintable():
+                raise ValueError(f"{text!r} is not plain text")
+
     @staticmethod
     def read(directory: Path) -> RunConfig:
-        """The config of a run directory."""
+        """The config of a run directory. It may be anybody's: it is text and numbers, whatever it names."""
         try:
-            return RunConfig(**json.loads((directory / CONFIG).read_text()))
+            found = RunConfig(**json.loads((directory / CONFIG).read_text()))
+            found.check()
+            return found
         except OSError:
             raise CheckpointError(
                 f"'{directory}' is not a run: it has no {CONFIG}; give the folder of a run."
