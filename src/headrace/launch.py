@@ -23,7 +23,7 @@ from headrace.config import being_loaded, findable, override
 from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, env_id, recipe, recipe_json
 from headrace.errors import CallbackError, CheckpointError, HeadraceError, UsageError, nearest
-from headrace.graph import Graph, Plan
+from headrace.graph import Plan
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.recorded import restore
 from headrace.runtimes import RUNTIMES, Options, Processes
@@ -45,12 +45,6 @@ from headrace.tune import tune as run_tuner
 from headrace.tune.refine import Refinement
 from headrace.types import tree_bytes
 from headrace.version import __version__
-
-ONE_PROGRAM = {"single", "device_only", "multiple_learners"}
-"""Policies that make one program of a loop over a JAX environment: there is nothing to run beside it."""
-
-TUNED = {"desktop", "dual_device", "single_learner_coarse"}
-"""Policies with something for the tuner to choose."""
 
 CHECKPOINT_EVERY = 300.0
 """Seconds between two checkpoints, unless the user says."""
@@ -118,13 +112,13 @@ def train(
         say = (lambda text: None) if progress is False else _say
         chosen = auto.choose(made, env, replicas=config.replicas, staleness=config.staleness, say=say)
         config = replace(config, policy=chosen)
-        made_runtime = _runtime(config.policy, trace(made, env), wanted)
-        config = replace(config, runtime=runtime or made_runtime)
+        placed = plan(made, env, chosen, replicas=config.replicas, staleness=config.staleness)
+        config = replace(config, runtime=runtime or _runtime(placed, wanted))
     asked, given = made, (config.replicas, config.staleness)
     # Refused, if it is, before anything is measured.
     whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
     choice = None if config.tuned is None else Choice.from_json(config.tuned)
-    tunes = tune and NO_TUNE not in os.environ and config.runtime == "processes" and config.policy in TUNED
+    tunes = tune and NO_TUNE not in os.environ and config.runtime == "processes" and _tunable(whole, config.policy)
     if choice is None and resume is None and tunes:
         say = (lambda text: None) if progress is False else _say
         choice = tuned(made, env, config.policy, replicas=config.replicas, staleness=config.staleness, say=say)
@@ -324,7 +318,10 @@ def _settle(
     policy = policy or default_policy(graph)
     if policy == "auto" and hidden:
         raise UsageError(f"{_called(hidden[0])} cannot be found by other processes, so auto has no choice; use single.")
-    runtime = runtime or ("inline" if hidden else _runtime(policy, graph, options))
+    if runtime is None and not hidden:
+        placed = None if policy == "auto" else plan(made, env, policy, replicas=replicas, staleness=staleness)
+        runtime = _runtime(placed, options)
+    runtime = runtime or "inline"
     if runtime == "processes" and hidden:
         raise UsageError(
             f"{_called(hidden[0])} cannot be found by other processes; define it at the top of a module or file, "
@@ -352,10 +349,15 @@ def _settle(
     return made, env, config, new_directory(out, made.name, env_id(env), seed)
 
 
-def _runtime(policy: str, graph: Graph, options: Options) -> str:
-    """What runs a plan unless the user says."""
-    one = policy in (ONE_PROGRAM if graph.spec.pure else {"single"})
-    return "inline" if (one and not options.watched) or options.debug else "processes"
+def _runtime(placed: Plan | None, options: Options) -> str:
+    """What runs a plan, or one still to be chosen, unless the user says."""
+    alone = placed is not None and placed.alone
+    return "inline" if (alone and not options.watched) or options.debug else "processes"
+
+
+def _tunable(placed: Plan, policy: str) -> bool:
+    """Whether the tuner has something to choose: samplers beside learners. What a user's own policy says stays."""
+    return ":" not in policy and not placed.loops and not placed.remote
 
 
 def _hidden(algorithm: Algorithm[Any], env: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,24 @@ def test_a_policy_of_ones_own_trains(tmp_path: Path) -> None:
     settings = ["--set", "num_envs=4", "warmup=64", "batch_size=32", "hidden=16", "replay_capacity=2000"]
     words = ["train", "sac", "Pendulum-v1", "--policy", policy, "--replicas", "2", "--steps", "400", *settings]
     assert main([*words, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+
+
+def test_ones_own_single_over_a_jax_environment_is_one_program(tmp_path: Path) -> None:
+    pytest.importorskip("gymnax")
+    file, out = tmp_path / "own.py", tmp_path / "run"
+    file.write_text(HEAD + "    return cut(graph, 'mine', (Fragment('all', collect + learn),), 0)\n")
+    asked = ["train", "ppo", "gymnax:CartPole-v1", *TRAIN[1:], "--policy", f"{file}:mine", "--out", str(out)]
+    assert main(asked) == 0
+    assert json.loads((out / "config.json").read_text())["runtime"] == "inline"
+
+
+def test_what_would_be_run_otherwise_than_drawn_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "own.py"
+    apart = "tuple(node for node in collect if node != 'act')"
+    fragments = f"(Fragment('collect', {apart}), Fragment('act', ('act',), replicas=2), Fragment('learn', learn))"
+    file.write_text(HEAD + f"    return cut(graph, 'mine', {fragments}, 0)\n")
+    assert main(["graph", "ppo", "CartPole-v1", "--policy", f"{file}:mine"]) == 2
+    assert "fragment 'collect' has 'rollout.put', but what acts and what fills" in capsys.readouterr().err
 
 
 def test_policies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""verify: one sentence for each rule, and exactly the partitions that keep the environment whole pass."""
+"""verify: one sentence for each rule, and exactly the partitions that are run as drawn pass."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from headrace.algorithms import PPO, SAC
 from headrace.config import ReplayConfig
-from headrace.core import Algorithm, Env, Learned, Reads, Replay, Writes, stage
+from headrace.core import Algorithm, Env, Learned, Reads, Replay, Tracked, Writes, stage
 from headrace.errors import PlanError
 from headrace.graph import Cut, Fragment, cut, trace, verify
 from headrace.machine import Machine
-from headrace.policies import desktop, dual_device
+from headrace.policies import central, desktop, device_only, dual_device, multiple_learners, single
 from headrace.types import Box, Discrete, EnvSpec
 
 MACHINE = Machine(cores=4, memory=1 << 34, devices=("cpu:0", "cpu:1"))
@@ -136,13 +136,197 @@ class Featured(Algorithm[ReplayConfig]):
         self.learn_actor(seen)
 
 
+class Told(Featured):
+    """The second learns from what the first one measures."""
+
+    @stage
+    def learn_critic(self, seen, critic: Writes):
+        return critic, {"error": seen.mean()}
+
+    def loop(self, env: Env, replay: Replay):
+        replay.insert(env.step(self.act(env.observe())))
+        seen = self.features(replay.sample(8))
+        self.learn_actor(self.learn_critic(seen)["error"])
+
+
+def featured(kind=Featured):
+    return trace(kind(num_envs=6), EnvSpec("CartPole-v1", Box((4,)), Discrete(2), 6))
+
+
+def test_what_two_learners_need_is_computed_by_both():
+    made = verify(dual_device(featured(), MACHINE), MACHINE)
+    _, rest, acting = made.fragments
+    assert rest.nodes == ("replay.sample", "features", "learn_critic")
+    assert acting.nodes == ("features", "learn_actor")
+    crossing = {(cut.source, cut.target, cut.channel) for cut in made.cuts}
+    assert crossing == {
+        ("replay.insert", "replay.sample", "table"),
+        ("replay.sample", "features", "table"),  # each draws by itself
+        ("learn_actor", "act", "latest"),
+    }
+    assert made.fragment_of["features"] is rest
+
+
 def test_learning_apart_from_what_another_stage_computes_is_refused():
-    graph = trace(Featured(), EnvSpec("CartPole-v1", Box((4,)), Discrete(2), 6))
-    verify(desktop(graph, MACHINE), MACHINE)
+    collect, *learn = COLLECT, ("replay.sample", "features", "learn_critic"), ("learn_actor",)
+    fragments = [Fragment(str(i), nodes) for i, nodes in enumerate((collect, *learn))]
     with pytest.raises(
-        PlanError, match=r"learns in features and learn_actor apart, but the second needs what the first"
+        PlanError,
+        match=r"learns in features and learn_actor apart, but the second needs what the first computes, which nothing "
+        r"carries; keep them in one fragment, or place features, which is pure, in both\.$",
     ):
-        verify(dual_device(graph, MACHINE), MACHINE)
+        verify(cut(featured(), "mine", tuple(fragments), staleness=1), MACHINE)
+    with pytest.raises(
+        PlanError, match=r"stage 'learn_actor' of told takes what stage 'learn_critic' measures; use desk"
+    ):
+        dual_device(featured(Told), MACHINE)
+
+
+def test_a_pure_stage_stands_once_in_a_fragment_and_others_once_at_all():
+    learn = ("replay.sample", "features", "features", "learn_critic", "learn_actor")
+    with pytest.raises(PlanError, match=r"places 'features' 2 times"):
+        verify(cut(featured(), "mine", (Fragment("a", COLLECT), Fragment("b", learn)), staleness=1), MACHINE)
+
+
+class PerEnvironment(Featured):
+    """A cell with a number for each environment."""
+
+    def cells(self, spec, key):
+        return super().cells(spec, key) | {"sums": Tracked(jnp.zeros(spec.num_envs))}
+
+
+class ActsPerEnvironment(PerEnvironment):
+    @stage
+    def act(self, obs, actor: Reads, sums: Reads):
+        return jnp.where(obs[:, 0] > sums, 1, 0).astype(jnp.int32)
+
+
+ALL = r"gives each of 2 replicas 3 of the 6 environments, but all of them share the cell 'sums' of \w+, which is "
+ALL += r"float32\[6\] for all environments and float32\[3\] for those of one; keep num_envs out of it, or use single\.$"
+
+
+def test_a_cell_with_an_axis_of_environments_is_refused_where_replicas_have_a_part_of_them():
+    machine = dataclasses.replace(MACHINE, devices=("cpu:0", "cpu:1"))
+    whole = featured(PerEnvironment)
+    verify(single(whole, machine), machine)
+    verify(desktop(whole, machine, 2), machine)  # whoever acts does not read it
+    pure = trace(PerEnvironment(num_envs=6), dataclasses.replace(whole.spec, pure=True))
+    for policy, graph in ((multiple_learners, whole), (central, whole), (device_only, pure)):
+        with pytest.raises(PlanError, match=ALL):
+            verify(policy(graph, machine, 2), machine)
+    with pytest.raises(PlanError, match=ALL):
+        verify(desktop(featured(ActsPerEnvironment), machine, 2), machine)
+
+
+EVERYTHING = (*COLLECT, *LEARN)
+REDUCED = tuple(Cut(node, node, "gradients", "reduce", 0) for node in ("learn_critic", "learn_actor"))
+
+
+@pytest.mark.parametrize(
+    ("fragments", "sentence"),
+    [
+        (
+            (
+                Fragment("a", ("env.observe", "env.step", "replay.insert")),
+                Fragment("act", ("act",)),
+                Fragment("b", LEARN),
+            ),
+            r"^policy 'mine' draws what is not run: fragment 'a' has 'replay\.insert', but what acts and what fills "
+            r"the store run as one; place act, replay\.insert in one fragment, such as 'a' \(docs/policies\.md\)\.$",
+        ),
+        (
+            (
+                Fragment("envs", ("env.observe", "env.step")),
+                Fragment("act", COLLECT[1::2], replicas=2),
+                Fragment("b", LEARN),
+            ),
+            r"fragment 'act' has 2 replicas and no environments of its own, so one would do the work of all; use one",
+        ),
+        (
+            (Fragment("a", COLLECT), Fragment("draw", LEARN[:1]), Fragment("b", LEARN[1:])),
+            r"fragment 'draw' has 'replay\.sample' and learns nothing: whoever learns takes from the store by itself",
+        ),
+        (
+            (Fragment("a", (*COLLECT, "learn_actor")), Fragment("b", LEARN[:2])),
+            r"fragment 'a' fills the store and has 'learn_actor', but not all that learns; place learn_actor",
+        ),
+        (
+            (Fragment("envs", ("env.observe", "env.step", *LEARN)), Fragment("act", COLLECT[1::2])),
+            r"fragment 'envs' steps environments and has 'learn_actor', but does not act",
+        ),
+        ((Fragment("a", COLLECT), Fragment("b", LEARN), Fragment("c", ())), r"fragment 'c' has no nodes"),
+        ((Fragment("a", COLLECT, groups=2), Fragment("b", LEARN)), r"fragment 'a' has 2 groups of environments, which"),
+        (
+            (Fragment("a", COLLECT), Fragment("b", LEARN, place="node7")),
+            r"fragment 'b' is placed on 'node7'; all places",
+        ),
+        (
+            (Fragment("a", COLLECT, repeat=2), Fragment("b", LEARN)),
+            r"fragment 'a' fuses 2 passes, which run one by one",
+        ),
+        (
+            (Fragment("a", COLLECT), Fragment("b", LEARN[:2], repeat=8), Fragment("c", LEARN[2:], repeat=4)),
+            r"fragment 'c' fuses 4 passes and 'b' 8, but learners keep the same pace; give both the same repeat",
+        ),
+        ((Fragment("a", COLLECT, cores=(3, 4)), Fragment("b", LEARN)), r"'a' is placed on core 4, but .* cores 0 to 3"),
+    ],
+)
+def test_what_no_runtime_executes_as_drawn_is_refused_by_name(fragments, sentence):
+    with pytest.raises(PlanError, match=sentence):
+        verify(plan(*fragments), MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"replay.insert": {"channel": "queue"}},
+            r"^policy 'mine' draws what is not run: 'transition' from replay\.insert to replay\.sample by 'queue', "
+            r"which is carried by a 'table' channel; leave it to headrace\.graph\.cut\(\.\.\.\)\.$",
+        ),
+        ({"replay.insert": {"staleness": 1}}, r"'transition' .* by 'table', which is never stale; use staleness 0"),
+        (
+            {"learn_actor": {"target": "learn_critic"}},
+            r"'actor' from learn_actor to learn_critic by 'latest', which does not",
+        ),
+    ],
+)
+def test_a_channel_that_carries_something_else_is_refused(change, sentence):
+    whole = plan(Fragment("a", COLLECT), Fragment("b", LEARN))
+    cuts = tuple(dataclasses.replace(cut, **change.get(cut.source, {})) for cut in whole.cuts)
+    extra = tuple(cut for cut in whole.cuts if "target" in change.get(cut.source, {}))
+    with pytest.raises(PlanError, match=sentence):
+        verify(dataclasses.replace(whole, cuts=(*cuts, *extra)), MACHINE)
+
+
+def test_gradients_cross_in_one_way_or_not_at_all():
+    loop = plan(Fragment("all", EVERYTHING))
+    with pytest.raises(PlanError, match=r"sends gradients, but not those of 'learn_actor'"):
+        verify(dataclasses.replace(loop, cuts=REDUCED[:1]), MACHINE)
+    mixed = (REDUCED[0], dataclasses.replace(REDUCED[1], channel="central"))
+    with pytest.raises(
+        PlanError, match=r"'gradients' .* by 'central', and 'learn_critic' by 'reduce'; send all gradients"
+    ):
+        verify(dataclasses.replace(loop, cuts=mixed), MACHINE)
+    apart = plan(Fragment("envs", ("env.observe", "env.step")), Fragment("all", (*COLLECT[1::2], *LEARN)))
+    with pytest.raises(PlanError, match=r"fragment 'envs' has the environments of a loop whose gradients cross"):
+        verify(dataclasses.replace(apart, cuts=(*apart.cuts, *REDUCED)), MACHINE)
+    sent = tuple(dataclasses.replace(cut, channel="central") for cut in REDUCED)
+    with pytest.raises(PlanError, match=r"has no fragment for it; add one without nodes"):
+        verify(dataclasses.replace(loop, cuts=sent), MACHINE)
+    placed = dataclasses.replace(loop, fragments=(*loop.fragments, Fragment("apply", (), device="cpu:1")), cuts=sent)
+    with pytest.raises(PlanError, match=r"fragment 'apply' applies gradients on another device .* than 'all' computes"):
+        verify(placed, MACHINE)
+
+
+def test_one_bound_holds_for_all_that_one_side_reads():
+    whole = plan(Fragment("a", COLLECT), Fragment("b", LEARN[:2]), Fragment("c", LEARN[2:]))
+    verify(whole, MACHINE)
+    reads = [cut for cut in whole.cuts if cut.target == "learn_critic" and cut.channel == "latest"]
+    assert len(reads) == 2
+    cuts = tuple(dataclasses.replace(cut, staleness=3) if cut is reads[1] else cut for cut in whole.cuts)
+    with pytest.raises(PlanError, match=r"'log_alpha' .* with staleness 3, and 'actor' with 1; use one staleness"):
+        verify(dataclasses.replace(whole, cuts=cuts), MACHINE)
 
 
 def test_on_policy_learning_behind_a_stale_channel_is_refused():
@@ -181,13 +365,22 @@ homes = st.lists(st.integers(0, 2), max_size=2).map(tuple)
         }
     )
 )
-def test_exactly_the_partitions_that_keep_the_environment_whole_pass(assignment):
-    fragments = tuple(Fragment(f"f{i}", tuple(n for n in ids for home in assignment[n] if home == i)) for i in range(3))
-    partition = all(len(homes) == 1 for homes in assignment.values())
-    whole = assignment["env.observe"] == assignment["env.step"]
-    refusal = nullcontext() if partition and whole else pytest.raises(PlanError)
+def test_exactly_the_partitions_that_are_run_as_drawn_pass(assignment):
+    drawn = (Fragment(f"f{i}", tuple(n for n in ids for home in assignment[n] if home == i)) for i in range(3))
+    fragments = tuple(fragment for fragment in drawn if fragment.nodes)
+    refusal = nullcontext() if runs(assignment) else pytest.raises(PlanError)
     with refusal:
         verify(plan(*fragments), MACHINE)
+
+
+def runs(homes) -> bool:
+    """Acting and inserting together; environments there or alone; learning all there, or each part with a stage."""
+    if any(len(own) != 1 for own in homes.values()):
+        return False
+    env, acting, learning = homes["env.observe"], homes["act"], {homes[node] for node in LEARN}
+    if homes["env.step"] != env or homes["replay.insert"] != acting or env in learning - {acting}:
+        return False
+    return learning == {acting} or (acting not in learning and homes["replay.sample"] in {homes[n] for n in LEARN[1:]})
 
 
 @settings(max_examples=60, deadline=None)

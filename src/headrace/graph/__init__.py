@@ -1,9 +1,23 @@
 """The graph of a loop, and the passes that turn it into a plan."""
 
 from headrace.graph.ir import Edge, Graph, Node
-from headrace.graph.plan import Cut, Fragment, Plan, cut, fuse, loosen
+from headrace.graph.plan import Cut, Fragment, Plan, cut, fuse, loosen, with_computed
 from headrace.graph.symbolic import show
 from headrace.graph.trace import trace
 from headrace.graph.verify import verify
 
-__all__ = ["Cut", "Edge", "Fragment", "Graph", "Node", "Plan", "cut", "fuse", "loosen", "show", "trace", "verify"]
+__all__ = [
+    "Cut",
+    "Edge",
+    "Fragment",
+    "Graph",
+    "Node",
+    "Plan",
+    "cut",
+    "fuse",
+    "loosen",
+    "show",
+    "trace",
+    "verify",
+    "with_computed",
+]

@@ -24,7 +24,7 @@ def _fused(plan: Plan, before: Fragment, after: Fragment) -> list[str]:
     if before.replicas != after.replicas:
         each = envs // after.replicas
         said.append(f"{before.replicas} replicas that share cores become {after.replicas}, of {each} environments each")
-    if _pure(plan, after):
+    if plan.one_program:
         return [*said, "everything, environment and store included, is one XLA program"]
     for domain, what in (("collect", "acting"), ("learn", "learning")):
         names = _jitted(plan, after, domain)
@@ -38,7 +38,3 @@ def _fused(plan: Plan, before: Fragment, after: Fragment) -> list[str]:
 def _jitted(plan: Plan, fragment: Fragment, domain: str) -> list[str]:
     nodes = [plan.graph.by_id[node] for node in fragment.nodes]
     return [node.id for node in nodes if node.kind == "stage" and node.domain == domain]
-
-
-def _pure(plan: Plan, fragment: Fragment) -> bool:
-    return plan.graph.spec.pure and len(plan.fragments) == 1 and fragment is plan.fragments[0]

@@ -6,6 +6,7 @@ The passes trace -> cut -> fuse -> verify each return a new frozen value; a poli
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -47,6 +48,8 @@ class Fragment:
     """Learning passes fused into one program."""
     groups: int = 1
     """Of environments apart from what acts: how many sets of them take turns, so that stepping and acting overlap."""
+    asked: int = 0
+    """Replicas that were asked for, where fewer do the work of all of them; 0 where there are as many."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ class Plan:
 
     @cached_property
     def fragment_of(self) -> dict[str, Fragment]:
-        """The fragment of each node."""
-        return {node: fragment for fragment in self.fragments for node in fragment.nodes}
+        """The fragment of each node: the first, of a pure one that several compute."""
+        return {node: fragment for fragment in reversed(self.fragments) for node in fragment.nodes}
 
     @property
     def learner(self) -> Fragment:
@@ -112,6 +115,16 @@ class Plan:
         return next((cut.channel for cut in self.cuts if cut.channel in ("reduce", "central")), None)
 
     @property
+    def alone(self) -> bool:
+        """Whether it is the work of one process: one fragment, not replicated or one program over a JAX environment."""
+        return len(self.fragments) == 1 and (self.graph.spec.pure or self.fragments[0].replicas == 1)
+
+    @property
+    def one_program(self) -> bool:
+        """Whether loop, environment and store are one XLA program."""
+        return len(self.fragments) == 1 and self.graph.spec.pure
+
+    @property
     def parts(self) -> int:
         """Replicas of the whole loop, each with environments and a store of its own."""
         return self.learner.replicas if self.gradients else 1
@@ -120,6 +133,10 @@ class Plan:
     def collecting(self) -> int:
         """How many sets of environments there are, each acted in by one call."""
         return self.collector.groups if self.remote else self.collector.replicas
+
+    def crosses(self, edge: Edge) -> bool:
+        """Whether a fragment needs what an edge carries and does not compute it."""
+        return crosses(edge, self.fragments)
 
     def cut_of(self, edge: Edge) -> Cut | None:
         """How an edge is carried, None inside a fragment."""
@@ -180,11 +197,10 @@ def cut(
     `staleness` is how many versions behind its writer a cell may be read. `gradients` says how those of a replicated
     loop cross.
     """
-    home = {node: fragment.id for fragment in fragments for node in fragment.nodes}
     cuts = tuple(
-        Cut(edge.source, edge.target, edge.what, _channel(graph, edge), staleness if edge.kind == "cell" else 0)
+        Cut(edge.source, edge.target, edge.what, channel_of(graph, edge), staleness if edge.kind == "cell" else 0)
         for edge in graph.edges
-        if home.get(edge.source) != home.get(edge.target) and edge.kind in CHANNELS
+        if edge.kind in CHANNELS and crosses(edge, fragments)
     )
     if gradients is not None:
         learning = graph.where(domain="learn", role="learning")
@@ -192,7 +208,29 @@ def cut(
     return Plan(graph, policy, fragments, cuts)
 
 
-def _channel(graph: Graph, edge: Edge) -> Channel:
+def crosses(edge: Edge, fragments: Iterable[Fragment]) -> bool:
+    """Whether a fragment needs what an edge carries and does not compute it."""
+    return any(edge.target in fragment.nodes and edge.source not in fragment.nodes for fragment in fragments)
+
+
+def with_computed(graph: Graph, nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The ids of learning stages, with those of the pure stages they take from, in the loop's order.
+
+    A pure stage may stand in several fragments: its random key is the same wherever it is computed.
+    """
+    wanted = {node.id for node in nodes}
+    for node in reversed(graph.where(domain="learn", kind="stage")):
+        if node.id in wanted:
+            wanted |= {ref.node for ref in node.sources if pure(graph.by_id[ref.node])}
+    return tuple(node.id for node in graph.nodes if node.id in wanted)
+
+
+def pure(node: Node) -> bool:
+    """Whether a node only computes, from what a store gives."""
+    return node.domain == "learn" and node.kind == "stage" and not node.writes
+
+
+def channel_of(graph: Graph, edge: Edge) -> Channel:
     """What fits an edge. What a store gives need not cross: whoever learns from it takes its own."""
     source = graph.by_id[edge.source]
     if edge.kind == "data" and source.kind == "store":
@@ -236,8 +274,13 @@ def _batched(plan: Plan, cores: int) -> Plan:
     if plan.loops or plan.remote or collector.replicas <= cores or envs % collector.replicas:
         return plan
     number = max(n for n in range(1, cores + 1) if envs % n == 0)
-    merged = dataclasses.replace(collector, replicas=number)
+    merged = dataclasses.replace(collector, replicas=number, asked=collector.replicas)
     return dataclasses.replace(plan, fragments=tuple(merged if f is collector else f for f in plan.fragments))
+
+
+def part_algorithm(plan: Plan, algorithm: Any) -> Any:
+    """The algorithm as one replica of the whole loop has it: with its share of environments, store and batches."""
+    return type(algorithm)(algorithm.config.share(plan.parts, batches=plan.gradients == "reduce"))
 
 
 def _plain(struct: Tree, of: Any) -> Any:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
 from headrace.errors import UsageError, nearest
+from headrace.graph.copies import with_copies
 from headrace.graph.ir import Edge, Node
 from headrace.graph.plan import Cut, Fragment, Plan
 from headrace.graph.svg import draw
@@ -110,4 +111,8 @@ def _fit(line: str, indent: int) -> list[str]:
     return [part.replace(GLUE, " ") for part in lines]
 
 
-FORMATS: dict[str, Callable[[Plan], str]] = {"text": _text, "json": _json, "svg": draw}
+FORMATS: dict[str, Callable[[Plan], str]] = {
+    "text": lambda plan: _text(with_copies(plan)),
+    "json": _json,
+    "svg": lambda plan: draw(with_copies(plan)),
+}

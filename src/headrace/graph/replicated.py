@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 from headrace.core.replicas import Replicas, averaged, reducing
 from headrace.graph import Graph, Plan, trace
 from headrace.graph.compile import as_metrics
+from headrace.graph.plan import part_algorithm
 from headrace.types import Array, Tree
 
 AXIS = "replicas"
@@ -22,7 +23,7 @@ def part_of(plan: Plan, algorithm: Any) -> Graph:
     """The graph of one replica of the whole loop: with its share of environments, store and batches."""
     if plan.parts == 1:
         return plan.graph
-    small = type(algorithm)(algorithm.config.share(plan.parts, batches=plan.gradients == "reduce"))
+    small = part_algorithm(plan, algorithm)
     return trace(small, plan.graph.spec.with_envs(small.config.num_envs))
 
 

@@ -42,6 +42,15 @@ def trace(algorithm: Algorithm[Any], spec: EnvSpec) -> Graph:
     return tracer.graph()
 
 
+def cells_of(algorithm: Algorithm[Any], spec: EnvSpec) -> dict[str, Cell]:
+    """The shapes of an algorithm's cells, by name."""
+    with recording(None):
+        cells: dict[str, Cell] = eqx.filter_eval_shape(
+            lambda key: dict(algorithm.cells(spec, key)), jax.eval_shape(lambda: jax.random.key(0))
+        )
+    return cells
+
+
 class Tracer:
     """Records nodes as the loop calls its handles and stages."""
 
@@ -55,10 +64,7 @@ class Tracer:
         self.times = 1
         self.kept: dict[str, Tree] = {}
         """The shapes of what each store is given."""
-        with recording(None):
-            self.cells: dict[str, Cell] = eqx.filter_eval_shape(
-                lambda key: dict(algorithm.cells(spec, key)), jax.eval_shape(lambda: jax.random.key(0))
-            )
+        self.cells = cells_of(algorithm, spec)
 
     def add(self, kind: Any, name: str, inputs: dict[str, Any], output: Tree, **more: Any) -> Tree:
         """Record a node and return its output as symbols."""

@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import equinox as eqx
+
 from headrace.errors import PlanError
-from headrace.graph.plan import CHANNELS, Plan
+from headrace.graph.executed import EXECUTED
+from headrace.graph.plan import CHANNELS, Plan, part_algorithm, pure
+from headrace.graph.symbolic import is_shape, shapes, show
+from headrace.graph.trace import cells_of
 from headrace.machine import Machine
 
 
@@ -20,15 +25,16 @@ def verify(plan: Plan, machine: Machine) -> Plan:
 
 
 def every_node_once(plan: Plan, machine: Machine) -> None:
-    """The fragments are a partition of the graph."""
-    known = set(plan.graph.by_id)
+    """The fragments are a partition of the graph, but for pure stages of learning: several may compute the same."""
+    known = plan.graph.by_id
     placed = Counter(node for fragment in plan.fragments for node in fragment.nodes)
     for node in placed:
         if node not in known:
             raise PlanError(f"policy '{plan.policy}' places '{node}', which this graph does not have; place its nodes.")
-        if placed[node] > 1:
+        twice = any(fragment.nodes.count(node) > 1 for fragment in plan.fragments)
+        if placed[node] > 1 and (twice or not pure(known[node])):
             raise PlanError(f"policy '{plan.policy}' places '{node}' {placed[node]} times; place each node once.")
-    missing = sorted(known - set(placed))
+    missing = sorted(set(known) - set(placed))
     if missing:
         raise PlanError(f"policy '{plan.policy}' leaves out {', '.join(missing)}; place every node in a fragment.")
 
@@ -48,14 +54,12 @@ def fragments_distinct(plan: Plan, machine: Machine) -> None:
 def every_edge_carried(plan: Plan, machine: Machine) -> None:
     """What crosses between two fragments has a channel."""
     for edge in plan.graph.edges:
-        source, apart = (
-            plan.graph.by_id[edge.source],
-            plan.fragment_of[edge.source] is not plan.fragment_of[edge.target],
-        )
+        source, apart = plan.graph.by_id[edge.source], plan.crosses(edge)
         if apart and edge.kind == "data" and source.domain == "learn" and source.kind == "stage":
+            more = f", or place {edge.source}, which is pure, in both" if pure(source) else ""
             raise PlanError(
                 f"policy '{plan.policy}' learns in {edge.source} and {edge.target} apart, but the second needs what "
-                "the first computes, which nothing carries; keep them in one fragment."
+                f"the first computes, which nothing carries; keep them in one fragment{more}."
             )
         if apart and edge.kind in CHANNELS and plan.cut_of(edge) is None:
             raise PlanError(
@@ -134,13 +138,38 @@ def environments_divide(plan: Plan, machine: Machine) -> None:
         )
 
 
+def cells_whole(plan: Plan, machine: Machine) -> None:
+    """A cell is the same for all replicas: its shapes do not follow from how many environments one of them has."""
+    graph, sets = plan.graph, plan.collecting
+    if sets == 1:
+        return
+    algorithm = graph.where(kind="stage")[0].function.algorithm
+    spec = graph.spec.with_envs(graph.spec.num_envs // sets)
+    found = cells_of(part_algorithm(plan, algorithm) if plan.parts > 1 else algorithm, spec)
+    acting = {bound.cell for node in graph.where(domain="collect") for bound in node.reads}
+    for name in graph.cells if plan.parts > 1 else acting:
+        own, all_ = eqx.filter(found[name].module, is_shape), graph.cells[name]
+        if shapes(own) != shapes(all_):
+            raise PlanError(
+                f"policy '{plan.policy}' gives each of {sets} replicas {spec.num_envs} of the {graph.spec.num_envs} "
+                f"environments, but all of them share the cell '{name}' of {graph.algorithm}, which is {show(all_)} "
+                f"for all environments and {show(own)} for those of one; keep num_envs out of it, or use single."
+            )
+
+
 def devices_exist(plan: Plan, machine: Machine) -> None:
-    """Every fragment is placed on a device this machine has."""
+    """Every fragment is placed on a device and on cores this machine has."""
     for fragment in plan.fragments:
         if fragment.device not in machine.devices:
             raise PlanError(
                 f"fragment '{fragment.id}' is placed on device '{fragment.device}', but this machine has "
                 f"{', '.join(machine.devices)}; choose one of these."
+            )
+        missing = [core for core in fragment.cores if not 0 <= core < machine.cores]
+        if missing:
+            raise PlanError(
+                f"fragment '{fragment.id}' is placed on core {missing[0]}, but this machine has cores 0 to "
+                f"{machine.cores - 1}; choose among these."
             )
 
 
@@ -155,4 +184,6 @@ RULES = (
     gradients_cross,
     environments_divide,
     devices_exist,
+    cells_whole,
+    *EXECUTED,
 )

@@ -6,7 +6,7 @@ from headrace.errors import PlanError
 from headrace.graph import Fragment, Graph, Plan, cut
 from headrace.graph.gradients import sends_gradients
 from headrace.machine import Machine
-from headrace.policies.single_learner_coarse import share
+from headrace.policies.single_learner_coarse import loops
 
 
 def central(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:
@@ -17,7 +17,7 @@ def central(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan
                 f"policy 'central' sends one gradient of each cell in a pass, but stage '{node.id}' of "
                 f"{graph.algorithm} takes several steps in a pass; use multiple_learners."
             )
-    number = share(graph.spec.num_envs, machine.cores) if replicas is None else replicas
+    number = loops(graph, machine.cores, batches=False) if replicas is None else replicas
     everything = tuple(node.id for node in graph.nodes)
     fragments = (
         Fragment("work", everything, replicas=number, device=machine.devices[0]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.errors import PlanError
 from headrace.graph import Fragment, Graph, Plan, cut
 from headrace.machine import Machine
-from headrace.policies.single_learner_coarse import share
+from headrace.policies.single_learner_coarse import loops
 
 
 def device_only(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:
@@ -16,7 +16,7 @@ def device_only(graph: Graph, machine: Machine, replicas: int | None = None) -> 
             "use a JAX environment (gymnax:, brax:) or multiple_learners."
         )
     devices = machine.devices
-    number = share(graph.spec.num_envs, len(devices)) if replicas is None else replicas
+    number = loops(graph, len(devices), batches=True) if replicas is None else replicas
     if number > len(devices):
         raise PlanError(
             f"policy 'device_only' is asked for {number} replicas, one for each device, but this machine has "

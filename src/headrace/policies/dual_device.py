@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import PlanError
-from headrace.graph import Fragment, Graph, Plan, cut
+from headrace.graph import Fragment, Graph, Plan, cut, with_computed
 from headrace.machine import Machine
 from headrace.policies.desktop import STALENESS
 from headrace.policies.single_learner_coarse import share
@@ -13,22 +13,37 @@ def dual_device(graph: Graph, machine: Machine, replicas: int | None = None) -> 
     """`desktop` with the stages that write what acting reads apart from the rest of learning, on two devices."""
     acting = {bound.cell for node in (*graph.where(domain="collect"), *graph.play.nodes) for bound in node.reads}
     learning = graph.where(domain="learn", role="learning")
-    ahead = tuple(node.id for node in learning if any(bound.cell in acting for bound in node.writes))
-    rest = tuple(node.id for node in graph.where(domain="learn") if node.id not in ahead)
-    if len(ahead) == len(learning) or graph.on_policy:
+    first = [node for node in learning if all(bound.cell not in acting for bound in node.writes)]
+    second = [node for node in learning if node not in first]
+    if not first or graph.on_policy:
         raise PlanError(
             f"policy 'dual_device' learns what acts apart from what judges, but {graph.algorithm} learns both in stage "
             f"'{learning[0].id}'; use desktop."
         )
-    first, second, sampling = thirds(machine)
+    # What both need of a batch before they learn from it is computed by both.
+    ahead, behind = with_computed(graph, second), with_computed(graph, first)
+    for own in (ahead, behind):
+        for edge in graph.edges:
+            if (
+                edge.target in own
+                and edge.kind == "data"
+                and graph.by_id[edge.source].writes
+                and edge.source not in own
+            ):
+                raise PlanError(
+                    f"policy 'dual_device' learns what acts apart from what judges, but stage '{edge.target}' of "
+                    f"{graph.algorithm} takes what stage '{edge.source}' measures; use desktop."
+                )
+    rest = tuple(node.id for node in graph.where(domain="learn") if node.id in behind or node.id not in ahead)
+    judging, choosing, sampling = thirds(machine)
     collect = tuple(node.id for node in graph.where(domain="collect"))
-    spare = machine.cores - len({*first, *second})
+    spare = machine.cores - len({*judging, *choosing})
     samplers = share(graph.spec.num_envs, max(1, spare)) if replicas is None else replicas
     devices = machine.devices
     fragments = (
         Fragment("collect", collect, replicas=samplers, device=machine.host, cores=sampling),
-        Fragment("learn_rest", rest, device=devices[0], cores=first),
-        Fragment("learn_acting", ahead, device=devices[min(1, len(devices) - 1)], cores=second),
+        Fragment("learn_rest", rest, device=devices[0], cores=judging),
+        Fragment("learn_acting", ahead, device=devices[min(1, len(devices) - 1)], cores=choosing),
     )
     return cut(graph, "dual_device", fragments, staleness=STALENESS)
 

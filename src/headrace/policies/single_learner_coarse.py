@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.errors import ConfigError
 from headrace.graph import Fragment, Graph, Plan, cut
 from headrace.machine import Machine
 
@@ -19,6 +20,20 @@ def single_learner_coarse(graph: Graph, machine: Machine, replicas: int | None =
         Fragment("learn", learn, device=machine.devices[0]),
     )
     return cut(graph, "single_learner_coarse", fragments, staleness=0 if graph.on_policy else REPLAY_STALENESS)
+
+
+def loops(graph: Graph, most: int, batches: bool) -> int:
+    """The largest number of replicas of the whole loop, up to `most`, that its settings can be divided among."""
+    config = graph.where(kind="stage")[0].function.algorithm.config
+
+    def fits(number: int) -> bool:
+        try:
+            config.share(number, batches)
+        except ConfigError:
+            return False
+        return graph.spec.num_envs % number == 0
+
+    return max(number for number in range(1, max(1, most) + 1) if number == 1 or fits(number))
 
 
 def share(num_envs: int, most: int) -> int:

@@ -33,7 +33,7 @@ from headrace.services.progress import Progress
 def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options = PLAIN) -> Runtime:
     """A runtime in this process. To debug, nothing is compiled: print and breakpoints work in stages."""
     spec = plan.graph.spec
-    if spec.pure and len(plan.fragments) == 1 and not options.debug:
+    if plan.one_program and not options.debug:
         return Pure(plan, algorithm, make(env, spec.num_envs // plan.parts), seed)  # type: ignore[arg-type]
     kind = Central if plan.gradients == "central" else Inline
     return kind(plan, algorithm, env, seed, options.debug)

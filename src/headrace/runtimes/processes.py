@@ -353,7 +353,7 @@ def _check(plan: Plan, options: Options) -> None:
     """Refuse what cannot run in processes."""
     if options.debug:
         raise UsageError("--debug needs the inline runtime, where print and breakpoint() reach you.")
-    if len(plan.fragments) == 1 and plan.graph.spec.pure:
+    if plan.one_program:
         raise PlanError(
             f"policy '{plan.policy}' makes one program of the loop and its JAX environment, so there is nothing to run "
             "in processes of its own; use the inline runtime or another policy."

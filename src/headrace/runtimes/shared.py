@@ -126,7 +126,8 @@ class Shared:
 
     def _read_elsewhere(self, nodes: Sequence[str]) -> list[int]:
         graph = self.plan.graph
-        others = [node for node in (*graph.nodes, *graph.play.nodes) if node.id not in nodes]
+        elsewhere = [node for fragment in self.plan.fragments if fragment.nodes != nodes for node in fragment.nodes]
+        others = [*(graph.by_id[node] for node in elsewhere), *graph.play.nodes]
         read = {bound.cell for node in others for bound in node.reads}
         written = {bound.cell for node in nodes for bound in graph.by_id[node].writes}
         return [i for name in sorted(read & written) for i in self.shelf.modules[name]]

@@ -122,7 +122,8 @@ class Worker:
     def _device(self) -> Any:
         role = self.task.role
         learns = {"learner": self.task.replica, "loop": 0, "applier": 0}
-        mine = self.shared.learners[learns[role]] if role in learns else self.plan.filler
+        mine = self.plan.collector if role == "environment" else self.plan.filler
+        mine = self.shared.learners[learns[role]] if role in learns else mine
         platform, _, number = mine.device.partition(":")
         near = jax.local_devices(backend=platform)
         return next((device for device in near if device.id == int(number)), near[0])
