@@ -47,9 +47,7 @@ def main() -> None:
     graph = fuse(single(trace(algorithm, spec), Machine.detect())).graph
     cells = make_cells(algorithm, graph, 0)
     programs = Programs(graph, Shelf(cells))
-    learn = jax.jit(
-        programs.repeated(programs.learner(graph.where(domain="learn", kind="stage")), graph.source), donate_argnums=0
-    )
+    learn = jax.jit(programs.learner(graph.where(domain="learn", kind="stage")), donate_argnums=0)
     rng = np.random.default_rng(0)
 
     def normal(*shape: int) -> np.ndarray:
@@ -62,8 +60,8 @@ def main() -> None:
     held = [programs.shelf.flat(cells)]
 
     def update() -> None:
-        held[0], metrics = learn(held[0], batches, ticket)
-        jax.block_until_ready(metrics)
+        held[0], report = learn(held[0], batches, ticket)
+        jax.block_until_ready(report)
 
     matrix = rng.normal(size=(SIZE, SIZE)).astype(np.float32)
     device_matrix = jax.device_put(matrix)

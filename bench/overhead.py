@@ -32,7 +32,7 @@ def ratio_sac() -> float:
 
     def advance() -> None:
         ours.advance()
-        jax.block_until_ready(ours.progress.metrics)
+        jax.block_until_ready(ours.flat)
 
     return speed_ratio(advance, lambda: jax.block_until_ready(plain.cycle()), ROUNDS)
 
@@ -45,7 +45,7 @@ def ratio_ppo() -> float:
 
     def advance() -> None:
         ours.advance()
-        jax.block_until_ready(ours.progress.metrics)
+        jax.block_until_ready(ours.flat)
 
     return speed_ratio(advance, lambda: jax.block_until_ready(plain.cycle()), ROUNDS)
 

@@ -10,10 +10,11 @@
     ├── CapacityError           not enough memory for what was asked
     ├── FragmentError           a process of a run that cannot do its work
     ├── PeerGone, OverdueError  a process that was waited for ended, or does not answer
+    ├── DivergenceError         a loss, gradient or cell that is not finite any more: the run has failed, exit code 1
     └── CheckpointError         a run or checkpoint that cannot be read
 
-The command line prints the message as one sentence and exits with 2. Any other exception is our bug
-and exits with 1.
+The command line prints the message as one sentence and exits with 2, but for a DivergenceError with 1: nobody asked for
+anything wrong. Any other exception is our bug and exits with 1.
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ class CheckpointError(HeadraceError):
 
 class FragmentError(HeadraceError):
     """A process that cannot do its work."""
+
+
+class DivergenceError(HeadraceError):
+    """Learning whose numbers are not finite any more."""
 
 
 class PeerGone(HeadraceError):  # noqa: N818 - it is an event that a supervisor handles, as much as an error

@@ -22,7 +22,7 @@ from headrace.api import Run, default_policy, find_algorithm, name_own, plan, tr
 from headrace.config import being_loaded, findable, override
 from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, env_id, recipe, recipe_json
-from headrace.errors import CallbackError, CheckpointError, HeadraceError, UsageError, nearest
+from headrace.errors import CallbackError, CheckpointError, DivergenceError, HeadraceError, UsageError, nearest
 from headrace.graph import Plan
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.recorded import restore
@@ -86,8 +86,9 @@ def train(
     class or function of your own is given again, since what a run names is not imported. `tune` lets the tuner choose
     what is not set, once for each machine, algorithm and environment (at most 20 s). `env_kwargs` are what the
     environment is made with. `callbacks` are functions that are called with an `Event` at each row of metrics,
-    evaluation and checkpoint. `options` are those of `headrace.runtimes.Options`: `debug`, `evaluate`, `eval_every`,
-    `eval_episodes`, `view`, `record_every`, `record_format`, `track`, `restarts`, `deaths`, `hang_seconds`.
+    evaluation and checkpoint. `options` are those of `headrace.runtimes.Options`: `debug`, `on_divergence`,
+    `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `record_format`, `track`, `restarts`, `deaths`,
+    `hang_seconds`.
     """
     if WORKER in os.environ or being_loaded():
         what = "a process of a run loads your script" if WORKER in os.environ else f"'{being_loaded()}' is loaded"
@@ -163,6 +164,8 @@ def train(
                 session.train(evaluator if wanted.evaluate else None, wanted.eval_every, display, refine)
         except CallbackError:
             raise  # the session saved everything
+        except DivergenceError as error:
+            raise DivergenceError(f"{error}; {_last_good(directory)}.") from None
         except HeadraceError:
             if running.progress.learned:
                 running.stop(at_once=True)
@@ -180,6 +183,15 @@ def train(
         running.close()
     run.interrupted, run.reached, run.stopped = session.interrupted, session.reached, told.stopped
     return run
+
+
+def _last_good(directory: Path) -> str:
+    """What is left of a run that has diverged, and what to do."""
+    try:
+        kept = f"the last good checkpoint is {checkpoint.newest(directory)}"
+    except CheckpointError:
+        kept = "there was no checkpoint yet (--checkpoint-every)"
+    return f"{kept}; lower learning_rate, or go on all the same with --on-divergence warn"
 
 
 def tuned(
@@ -253,6 +265,8 @@ def _options(asked: dict[str, Any], goal: Goal) -> tuple[Options, float]:
             raise UsageError(f"--{name} must be at least 0, got {getattr(options, name)}.")
     if goal.until is not None and not options.evaluate:
         raise UsageError("--until stops at a return that the evaluator sees; leave --no-eval away (--eval to resume).")
+    if options.on_divergence not in ("stop", "warn"):
+        raise UsageError(f"--on-divergence is stop or warn, got '{options.on_divergence}'.")
     if options.view not in ("off", "ring", "window"):
         raise UsageError(f"--view is off, ring or window, got '{options.view}'.")
     if options.view == "window" and (why := missing()) is not None:

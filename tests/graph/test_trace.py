@@ -12,6 +12,7 @@ from headrace.core import Algorithm, Env, Learned, Reads, Replay, Rollout, Track
 from headrace.errors import LoopError, UsageError
 from headrace.graph import trace
 from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
+from headrace.graph.reports import RAN
 from headrace.types import Batch, Box, Discrete, EnvSpec, tree_bytes
 
 PENDULUM = EnvSpec("Pendulum-v1", Box((3,)), Box((1,), bounded=True), 4)
@@ -610,13 +611,14 @@ def test_plain_values_among_the_data_are_constants_when_compiled():
     cells |= {f"critic_{i}": Learned(jnp.full((4, 2), 1.0 + i), optax.sgd(0.0)) for i in range(2)}
     programs = Programs(graph, Shelf(cells))
     batch = Batch(jnp.ones((8, 4)), jnp.zeros(8, jnp.int32), jnp.zeros(8), jnp.ones(8), jnp.ones((8, 4)), {})
-    learn = jax.jit(programs.learner(graph.where(role="learning")))
+    learn = jax.jit(programs.one_pass(graph.where(role="learning")))
     ticket = Ticket(bases(graph, 0, 0), jnp.uint32(0))
-    _, metrics = learn(programs.shelf.flat(cells), {"replay.sample": jax.tree.leaves(batch)}, ticket)
-    assert {name: float(value) for name, value in metrics.items()} == {
-        "loss_0": 8 * 2 * 16.0,
-        "loss_1": 2 * 8 * 2 * 64.0,
+    _, (metrics, state) = learn(programs.shelf.flat(cells), {"replay.sample": jax.tree.leaves(batch)}, ticket)
+    assert {id: {name: float(value) for name, value in each.items()} for id, each in metrics.items()} == {
+        "learn": {"loss_0": 8 * 2 * 16.0},
+        "learn#2": {"loss_1": 2 * 8 * 2 * 64.0},
     }
+    assert state.tolist() == [RAN, RAN]
 
 
 def test_cells_that_on_asks_for_must_be_there_and_written_once():

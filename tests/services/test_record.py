@@ -6,9 +6,11 @@ import json
 import math
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from headrace.envs import Episode
+from headrace.graph.reports import Measured
 from headrace.services.evaluate import Score
 from headrace.services.progress import Progress
 from headrace.services.record import Recorder, read_metrics
@@ -54,9 +56,7 @@ def test_a_line_has_its_keys_before_anything_happened(recorder, tmp_path):
 def test_numbers_are_what_happened(recorder, tmp_path):
     recorder.episodes([Episode(1.0, 10), Episode(4.0, 30)])
     recorder.evaluated(Score((1.0, 3.0), (10, 20)))
-    progress = Progress(
-        env_steps=500, passes=5, learned=3, update_frames=768, metrics={"loss": jnp.asarray([1.0, 2.0])}
-    )
+    progress = Progress(env_steps=500, passes=5, learned=3, update_frames=768, metrics={"loss": jnp.asarray(1.5)})
     line = recorder.write(progress, 2.0, 7)
     assert line == {
         "time/elapsed_s": 2.0,
@@ -78,13 +78,14 @@ def test_numbers_are_what_happened(recorder, tmp_path):
 
 def test_there_is_never_a_nan(recorder, tmp_path):
     nan, inf = math.nan, math.inf
-    recorder.write(
-        Progress(metrics={"a": jnp.asarray([nan, 3.0, nan, 5.0]), "b": jnp.asarray([nan]), "c": inf}), 1.0, 0
-    )
-    recorder.write(Progress(metrics={"a": jnp.asarray([nan, nan])}), 2.0, 0)
-    first, second = lines(tmp_path)
-    assert (first["train/a"], first["train/b"], first["train/c"]) == (4.0, None, None)
-    assert second["train/a"] == 4.0  # a stage that sat out keeps what it last reported
+    recorder.episodes([Episode(inf, 3)])
+    recorder.evaluated(Score((nan, 1.0), (1, 1)))
+    ran = Measured(jnp.asarray([nan, 3.0, nan, 5.0]), np.array([False, True, False, True]))
+    recorder.write(Progress(metrics={"a": ran, "b": nan, "c": inf, "d": ran._replace(ran=~ran.ran)}), 1.0, 0)
+    (line,) = lines(tmp_path)
+    assert line["train/a"] == 4.0  # over the passes in which the stage ran
+    for measured_but_not_finite in ("train/b", "train/c", "train/d", "rollout/ep_rew_mean", "eval/mean_reward"):
+        assert line[measured_but_not_finite] is None
 
 
 def test_the_mean_is_over_the_last_hundred_episodes(recorder):

@@ -21,7 +21,7 @@ from headrace.cli.video import record
 from headrace.config import field_docs, literal, load_object, override, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.envs import recipe
-from headrace.errors import ConfigError, HeadraceError, LoopError, PlanError, UsageError
+from headrace.errors import ConfigError, DivergenceError, HeadraceError, LoopError, PlanError, UsageError
 from headrace.graph.render import render
 from headrace.policies import POLICIES
 from headrace.recorded import restore
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"headrace: {error}", file=sys.stderr)
         for where in _own_lines(error)[-1:]:
             print(f"  at {where.filename}:{where.lineno}: {where.line}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, DivergenceError) else 2
     except KeyboardInterrupt:
         print("headrace: stopped at once; what came after the last checkpoint is lost.", file=sys.stderr)
         return INTERRUPTED
@@ -78,6 +78,7 @@ def train(options: argparse.Namespace) -> int:
         out=options.out,
         resume=options.resume,
         debug=options.debug,
+        on_divergence=options.on_divergence,
         eval_every=options.eval_every,
         eval_episodes=options.eval_episodes,
         evaluate=options.eval,

@@ -193,6 +193,11 @@ def _train(parser: argparse.ArgumentParser) -> None:
         "--track", metavar="wandb[:PROJECT]", help="log config, metrics and videos to Weights & Biases too"
     )
     parser.add_argument(
+        "--on-divergence",
+        choices=("stop", "warn"),
+        help="end the run, or only say so, when a loss, gradient or cell is not finite (default: stop)",
+    )
+    parser.add_argument(
         "--callback",
         dest="callbacks",
         action="append",

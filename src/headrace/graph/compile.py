@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from headrace.core.cells import Cell
 from headrace.graph import Fragment, Graph, Node
 from headrace.graph.ir import Ref
+from headrace.graph.reports import SAT_OUT, Report, cells_of, state_of
 from headrace.types import Array, Tree
 
 Values = dict[str, list[Any]]
@@ -161,34 +162,53 @@ class Programs:
 
         return read
 
-    def learner(self, nodes: Sequence[Node]) -> Callable[..., tuple[list[Array], dict[str, Array]]]:
-        """`f(flat, values, ticket)`: run one learning pass; returns the changed cells and the metrics."""
+    def one_pass(self, nodes: Sequence[Node]) -> Callable[..., tuple[list[Array], tuple[Tree, Array]]]:
+        """`f(flat, values, ticket)`: run one learning pass; returns the changed cells, the metrics of each stage and
+        what became of it."""
 
-        def learn(flat: list[Array], values: Values, ticket: Ticket) -> tuple[list[Array], dict[str, Array]]:
+        def learn(flat: list[Array], values: Values, ticket: Ticket) -> tuple[list[Array], tuple[Tree, Array]]:
             whole: dict[str, Any] = self.shelf.cells(flat)
             values = dict(values)
-            metrics: dict[str, Array] = {}
+            metrics: dict[str, Tree] = {}
+            states: list[Array] = []
             for node in nodes:
-                whole, output = _maybe(node, whole, values, ticket)
+                whole, (output, state) = _maybe(node, whole, values, ticket)
                 values[node.id] = jax.tree.leaves(output)
                 if node.writes:
-                    metrics |= output
-            return self.shelf.flat(whole), metrics
+                    metrics[node.id] = output
+                    states.append(state)
+            return self.shelf.flat(whole), (metrics, jnp.stack(states))
 
         return learn
 
-    def repeated(self, learn: Callable[..., Any], source: Node) -> Callable[..., Any]:
-        """`f(flat, batches, ticket)`: one learning pass for each batch along the first axis, as one scan."""
+    def learner(self, nodes: Sequence[Node]) -> Callable[..., tuple[list[Array], Report]]:
+        """`f(flat, data, ticket)`: a program that learns; returns the changed cells and what its stages report.
 
-        def learn_all(flat: list[Array], batches: Tree, ticket: Ticket) -> Any:
+        The data is what the store gave: the values of one pass, or batches along a first axis with a pass for each.
+        """
+        one = self.one_pass(nodes)
+        source = self.graph.source
+
+        def learn(flat: list[Array], values: Values, ticket: Ticket) -> tuple[list[Array], Report]:
+            flat, reported = one(flat, values, ticket)
+            return flat, self.report(nodes, flat, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], reported))
+
+        def learn_all(flat: list[Array], batches: Tree, ticket: Ticket) -> tuple[list[Array], Report]:
             count = jax.tree.leaves(batches)[0].shape[0]
 
-            def one(flat: list[Array], now: tuple[Tree, Array]) -> Any:
-                return learn(flat, {source.id: jax.tree.leaves(now[0])}, ticket._replace(number=now[1]))
+            def each(flat: list[Array], now: tuple[Tree, Array]) -> Any:
+                return one(flat, {source.id: jax.tree.leaves(now[0])}, ticket._replace(number=now[1]))
 
-            return jax.lax.scan(one, flat, (batches, consecutive(ticket, count)))
+            flat, reported = jax.lax.scan(each, flat, (batches, consecutive(ticket, count)))
+            return flat, self.report(nodes, flat, reported)
 
-        return learn_all
+        return learn if self.graph.on_policy else learn_all
+
+    def report(self, nodes: Sequence[Node], flat: Sequence[Array], passes: tuple[Tree, Array]) -> Report:
+        """What some passes reported, and the soundness of the cells that they led to: looked at once for all passes,
+        because to read every weight at each would cost a fiftieth of the learning."""
+        modules = {name: [flat[i] for i in places] for name, places in self.shelf.modules.items()}
+        return Report(*passes, cells_of(nodes, modules))
 
 
 def _reads(nodes: Sequence[Node]) -> list[str]:
@@ -201,15 +221,13 @@ def _arguments(node: Node, values: Values, ticket: Ticket) -> dict[str, Any]:
 
 
 def _maybe(node: Node, cells: dict[str, Any], values: Values, ticket: Ticket) -> tuple[dict[str, Any], Tree]:
-    """Run a node in the passes it is meant for; in the others its metrics are not a number."""
-    if node.every == 1:
-        return run_node(node, cells, values, ticket)
+    """Run a node in the passes it is meant for; beside what it yields, what became of it."""
 
     def run(cells: dict[str, Any]) -> tuple[dict[str, Any], Tree]:
         changed, output = run_node(node, cells, values, ticket)
-        return changed, as_metrics(output)
+        return changed, (output if node.every == 1 else as_metrics(output), state_of(node, output))
 
-    return sometimes(node, cells, ticket, run, lambda cells: (cells, no_metrics(node)))
+    return sometimes(node, cells, ticket, run, lambda cells: (cells, (no_metrics(node), jnp.float32(SAT_OUT))))
 
 
 def sometimes(
@@ -242,7 +260,7 @@ def as_metrics(output: Tree) -> Tree:
 
 
 def no_metrics(node: Node) -> Tree:
-    """What a stage measures in a pass that it is not meant for."""
+    """What stands for a stage's output in a pass that it sits out: nobody may learn from it."""
     return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, jnp.float32), node.output)
 
 

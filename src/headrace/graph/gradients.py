@@ -24,18 +24,19 @@ from headrace.graph.compile import (
     run_node,
     sometimes,
 )
+from headrace.graph.reports import SAT_OUT, Report, cells_of, learning, state_of
 from headrace.types import Array, Tree
 
 
-def gradient(graph: Graph, shelf: Shelf) -> Callable[..., tuple[list[Array], dict[str, Array]]]:
-    """`f(flat, data, ticket)`: run one learning pass aside; returns what it would change, and the metrics.
+def gradient(graph: Graph, shelf: Shelf) -> Callable[..., tuple[list[Array], Report]]:
+    """`f(flat, data, ticket)`: run one learning pass aside; returns what it would change, and what it reports.
 
     Of a learned cell that is the gradient and whether there is one; of any other the difference. `data` is a
     trajectory, or batches of which the first is taken.
     """
     nodes, source = graph.where(domain="learn", kind="stage"), graph.source
 
-    def compute(flat: list[Array], data: Any, ticket: Ticket) -> tuple[list[Array], dict[str, Array]]:
+    def compute(flat: list[Array], data: Any, ticket: Ticket) -> tuple[list[Array], Report]:
         values = dict(data) if graph.on_policy else {source.id: [leaf[0] for leaf in jax.tree.leaves(data)]}
         return changes(nodes, shelf, flat, values, ticket)
 
@@ -44,29 +45,34 @@ def gradient(graph: Graph, shelf: Shelf) -> Callable[..., tuple[list[Array], dic
 
 def changes(
     nodes: Sequence[Node], shelf: Shelf, flat: Sequence[Array], values: Values, ticket: Ticket
-) -> tuple[list[Array], dict[str, Array]]:
-    """What some stages would change, given what others yielded."""
+) -> tuple[list[Array], Report]:
+    """What some stages would change, given what others yielded, and what they report."""
     before = whole = shelf.cells(flat)
     sent: dict[str, Tree] = {}
-    metrics: dict[str, Array] = {}
+    metrics: dict[str, Tree] = {}
+    states: list[Array] = []
     for node in nodes:
-        whole, (output, gradients) = _watched(node, whole, values, ticket)
+        whole, (output, state, gradients) = _watched(node, whole, values, ticket)
         values = values | {node.id: jax.tree.leaves(output)}
         sent |= gradients
         if node.writes:
-            metrics |= output
+            metrics[node.id] = jax.tree.map(lambda leaf: leaf[None], output)
+            states.append(state)
     for name in (bound.cell for node in nodes for bound in node.writes):
         if name not in sent:
             sent[name] = jax.tree.map(lambda new, old: new - old, *_arrays(whole[name], before[name]))
-    return jax.tree.leaves(sent), metrics
+    return jax.tree.leaves(sent), Report(metrics, jnp.stack(states)[None], cells_of(nodes, sent))
 
 
-def apply(graph: Graph, shelf: Shelf) -> Callable[[list[Array], list[Array]], list[Array]]:
-    """`f(flat, sent)`: make the changes that `gradient` returned, to cells that may be newer by now."""
+def apply(graph: Graph, shelf: Shelf) -> Callable[[list[Array], list[Array]], tuple[list[Array], Report]]:
+    """`f(flat, sent)`: make the changes that `gradient` returned, to cells that may be newer by now.
+
+    Returns the cells, and a report of no pass: whether they are finite.
+    """
     nodes = graph.where(domain="learn", kind="stage")
     written = sorted(bound.cell for node in nodes for bound in node.writes)
 
-    def change(flat: list[Array], sent: list[Array]) -> list[Array]:
+    def change(flat: list[Array], sent: list[Array]) -> tuple[list[Array], Report]:
         whole = shelf.cells(flat)
         rest = iter(sent)
         for name in written:
@@ -78,7 +84,8 @@ def apply(graph: Graph, shelf: Shelf) -> Callable[[list[Array], list[Array]], li
             else:
                 arrays, static = eqx.partition(cell, eqx.is_array)
                 whole[name] = eqx.combine(jax.tree.map(lambda leaf: leaf + next(rest), arrays), static)
-        return shelf.flat(whole)
+        modules = {name: whole[name].module for name in written}
+        return shelf.flat(whole), Report({}, jnp.zeros((0, len(learning(nodes)))), cells_of(nodes, modules))
 
     return change
 
@@ -102,8 +109,9 @@ class _SeveralStepsError(Exception):
 
 def _watched(
     node: Node, cells: dict[str, Any], values: Values, ticket: Ticket
-) -> tuple[dict[str, Any], tuple[Tree, dict[str, Tree]]]:
-    """Run a node; beside its results, the gradient of every cell it learned and whether there was one."""
+) -> tuple[dict[str, Any], tuple[Tree, Array, dict[str, Tree]]]:
+    """Run a node; beside its results, what became of it, and the gradient of every cell it learned and whether there
+    was one."""
     learned = sorted(bound.cell for bound in node.writes if isinstance(cells[bound.cell], Learned))
 
     def run(cells: dict[str, Any]) -> Any:
@@ -118,10 +126,10 @@ def _watched(
         with watching(watch):
             changed, output = run_node(node, cells, values, ticket)
         gradients = {name: found.get(name, _nothing(cells[name])) for name in learned}
-        return changed, (as_metrics(output) if node.writes else output, gradients)
+        return changed, (as_metrics(output) if node.writes else output, state_of(node, output), gradients)
 
     def skip(cells: dict[str, Any]) -> Any:
-        return cells, (no_metrics(node), {name: _nothing(cells[name]) for name in learned})
+        return cells, (no_metrics(node), jnp.float32(SAT_OUT), {name: _nothing(cells[name]) for name in learned})
 
     return sometimes(node, cells, ticket, run, skip)
 

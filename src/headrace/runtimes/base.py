@@ -19,6 +19,8 @@ class Options:
     """Environment steps after which nothing more is collected."""
     debug: bool = False
     """Compile nothing, so that print and breakpoints work in stages."""
+    on_divergence: str = "stop"
+    """What follows a loss, gradient or cell that is not finite: stop ends the run, warn says so and goes on."""
     evaluate: bool = True
     eval_episodes: int = 10
     eval_every: int | None = None

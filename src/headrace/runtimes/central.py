@@ -71,10 +71,11 @@ class Working(Loop):
         for i in range(due):
             self.worker.be_long()
             ticket = Ticket(self.part.bases, np.uint32(learned + i))
-            changes, metrics = self.program(self.flat, self.part.data(learned + i, 1), ticket)
+            changes, report = self.program(self.flat, self.part.data(learned + i, 1), ticket)
+            self.worker.heed(self.stages, report, learned + i)
             self._send([np.asarray(leaf) for leaf in changes], last=i == due - 1)
             self.shared.beat(self.worker.who)
-            self.report(metrics)
+            self.report(report)
             if self.staleness == 0 and i < due - 1:
                 if not self.worker.wait(lambda: not len(shared.sent[replica])):
                     return
@@ -95,7 +96,7 @@ class Working(Loop):
 
 def apply(worker: Worker) -> None:
     """Apply gradients in the order of their passes, until told to stop."""
-    shared = worker.shared
+    shared, nodes = worker.shared, worker.part.where(domain="learn", kind="stage")
     program = jax.jit(gradients.apply(worker.part, shared.shelf), donate_argnums=0)
     flat = [jnp.array(leaf) for leaf in shared.load(worker.start)]
     _publish(worker, flat)
@@ -121,7 +122,8 @@ def apply(worker: Worker) -> None:
         if there:
             shared.lag(replica, shared.state[0].version - version)
             worker.be_long()  # it may be compiled; the next look is a sign of life
-            flat = program(flat, changes)
+            flat, report = program(flat, changes)
+            worker.heed(nodes, report, int(shared.applied[0]) // shared.replicas)
             _publish(worker, flat)
         if time.monotonic() - counted > REPORT:
             counted = time.monotonic()

@@ -43,16 +43,14 @@ class Group:
 
     def run(
         self, program: Callable[..., Any], flat: Sequence[Array], data: Any, ticket: Ticket, *more: Any
-    ) -> tuple[list[Array], dict[str, Array]]:
+    ) -> tuple[list[Array], Any]:
         """A learning program over all replicas. All but the cells and the pass's number has an axis of replicas in
         front, this process's own."""
         shared = [self.same(leaf) for leaf in flat]
         tickets = Ticket(self.own(ticket.bases), self.same(ticket.number))
-        cells, metrics = program(shared, jax.tree.map(self.own, data), tickets, *map(self.own, more))
+        cells, report = program(shared, jax.tree.map(self.own, data), tickets, *map(self.own, more))
         same(cells)
-        near: tuple[list[Array], dict[str, Array]] = jax.tree.map(
-            lambda leaf: leaf.addressable_data(0), (cells, metrics)
-        )
+        near: tuple[list[Array], Any] = jax.tree.map(lambda leaf: leaf.addressable_data(0), (cells, report))
         return near
 
 

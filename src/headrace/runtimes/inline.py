@@ -27,6 +27,7 @@ from headrace.runtimes.group import Group, mesh_of
 from headrace.runtimes.part import Part, sets_of, table_of
 from headrace.runtimes.pure import Pure
 from headrace.runtimes.remote import local_envs
+from headrace.runtimes.watch import Watch
 from headrace.services.progress import Progress
 
 
@@ -34,17 +35,17 @@ def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: 
     """A runtime in this process. To debug, nothing is compiled: print and breakpoints work in stages."""
     spec = plan.graph.spec
     if plan.one_program and not options.debug:
-        return Pure(plan, algorithm, make(env, spec.num_envs // plan.parts), seed)  # type: ignore[arg-type]
+        return Pure(plan, algorithm, make(env, spec.num_envs // plan.parts), seed, options)  # type: ignore[arg-type]
     kind = Central if plan.gradients == "central" else Inline
-    return kind(plan, algorithm, env, seed, options.debug)
+    return kind(plan, algorithm, env, seed, options)
 
 
 class Inline(Runtime):
     """Host environments, stores in host memory, stages compiled (or not, to debug)."""
 
-    def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, debug: bool):
+    def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options):
         self.plan = plan
-        self.debug = debug
+        self.debug = debug = options.debug
         self.progress = Progress()
         self.repeat = plan.learner.repeat
         self.collected = plan.graph.spec.num_envs * plan.graph.only("env.step").times
@@ -62,14 +63,14 @@ class Inline(Runtime):
             for i, table in enumerate(tables)
         ]
         self.group: Group | None = None
+        self.watch = Watch(self.graph, options.on_divergence)
+        self.stages = [stages(self.graph, fragment) for fragment in plan.learners]
         self.learns = self._learners()
 
     def _learners(self) -> list[Callable[..., Any]]:
         """A program for each learning fragment."""
-        plan, source = self.plan, self.graph.source
-        learns = [self.programs.learner(stages(self.graph, fragment)) for fragment in plan.learners]
-        if self.rate is not None:
-            learns = [self.programs.repeated(learn, source) for learn in learns]
+        plan = self.plan
+        learns: list[Callable[..., Any]] = [self.programs.learner(nodes) for nodes in self.stages]
         if plan.parts > 1:
             mesh = mesh_of(plan.parts)
             self.group = Group(mesh) if mesh is not None else None
@@ -85,6 +86,7 @@ class Inline(Runtime):
                 self.progress.update_frames += self.graph.source.option("epochs") * self.collected
             else:
                 self._replay(self.rate)
+            self.watch.look(self.progress)  # the next one begins by acting, and so by waiting for the cells
 
     def _replay(self, rate: Rate) -> None:
         """Collect until a program's worth of learning is due, then run all that is."""
@@ -114,10 +116,10 @@ class Inline(Runtime):
             whole = jax.tree.map(lambda *leaves: np.stack(leaves), *data)
         else:
             ticket, whole = Ticket(parts[0].bases, np.uint32(learned)), data[0]
-        for learn in self.learns:
+        for nodes, learn in zip(self.stages, self.learns, strict=True):
             run = learn if self.group is None else partial(self.group.run, learn)
-            self.flat, metrics = run(self.flat, whole, ticket)
-            self.progress.metrics = self.progress.metrics | metrics
+            self.flat, report = run(self.flat, whole, ticket)
+            self.watch.take(nodes, report, learned)
         self.progress.learned += repeat
 
     def cells(self) -> dict[str, Cell]:
@@ -161,6 +163,7 @@ class Central(Inline):
                     due = self.rate.due((progress.passes + 1) * self.collected // number, progress.learned)
                 for i in range(due):
                     self._send(part, progress.learned + i)
+                self.watch.look(progress)
             progress.passes += 1
             progress.env_steps += self.collected
             progress.learned += due
@@ -169,9 +172,10 @@ class Central(Inline):
 
     def _send(self, part: Part, learned: int) -> None:
         ticket = Ticket(part.bases, np.uint32(learned))
-        sent, metrics = self.learns[0](self.flat, part.data(learned, 1), ticket)
-        self.flat = self.apply(self.flat, sent)
-        self.progress.metrics = metrics
+        sent, report = self.learns[0](self.flat, part.data(learned, 1), ticket)
+        self.watch.take(self.stages[0], report, learned)
+        self.flat, report = self.apply(self.flat, sent)
+        self.watch.take(self.stages[0], report, learned)
 
 
 def contents(tables: list[Any]) -> Any:

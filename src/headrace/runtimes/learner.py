@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.graph.compile import Ticket, bases, draws, stages
+from headrace.graph.reports import Report
 from headrace.runtimes.base import optimiser_steps
 from headrace.runtimes.shared import Mirror
 from headrace.runtimes.worker import PATIENCE, Worker
@@ -39,13 +40,11 @@ class Learner:
         self.shared = shared = worker.shared
         self.graph = worker.graph
         self.number = worker.task.replica
-        own = stages(self.graph, shared.learners[self.number])
+        self.stages = own = stages(self.graph, shared.learners[self.number])
         self.flat = [jnp.array(leaf) for leaf in shared.load(worker.start)]
         self.mirror = Mirror(shared, self.flat, own, but=self.number)
         self.bases = bases(self.graph, worker.task.seed, replica=0)
-        one = worker.programs.learner(own)
-        many = one if self.graph.on_policy else worker.programs.repeated(one, self.graph.source)
-        self.program: Callable[..., Any] = jax.jit(many, donate_argnums=0)
+        self.program: Callable[..., Any] = jax.jit(worker.programs.learner(own), donate_argnums=0)
         self.compiled: set[int] = set()
         self.repeat = shared.pace.repeat
         self.kept = self.reported = time.monotonic()
@@ -66,13 +65,14 @@ class Learner:
         if repeat not in self.compiled:
             self.compiled.add(repeat)
             self.worker.be_long()
-        self.flat, metrics = self.program(self.flat, self._data(ticket, repeat), ticket)
+        self.flat, report = self.program(self.flat, self._data(ticket, repeat), ticket)
         self.mirror.flat = self.flat
+        self.worker.heed(self.stages, report, learned)
         self.publish()  # waits for the program, so that what it read may be given back
         shared.learned[self.number] = learned + repeat
         self._release()
         if time.monotonic() - self.reported > REPORT:
-            self.report(metrics)
+            self.report(report)
 
     def _data(self, ticket: Ticket, repeat: int) -> Any:
         shared, source = self.shared, self.graph.source
@@ -112,8 +112,8 @@ class Learner:
         self.shared.state[self.number].publish([np.asarray(self.flat[i]) for i in self.shared.owned[self.number]])
         self.shared.updates[self.number] = optimiser_steps(self.shared.shelf.cells(self.flat))
 
-    def report(self, metrics: dict[str, Any]) -> None:
+    def report(self, report: Report) -> None:
         """Say what learning measured."""
         self.reported = time.monotonic()
         self.shared.updates[self.number] = optimiser_steps(self.shared.shelf.cells(self.flat))
-        self.shared.note(metrics)
+        self.shared.note(self.stages, report)

@@ -14,6 +14,7 @@ import numpy as np
 from headrace.channels.rate import Rate
 from headrace.graph.compile import Programs, Ticket, stages
 from headrace.graph.replicated import averaging, together
+from headrace.graph.reports import Report
 from headrace.runtimes.base import optimiser_steps
 from headrace.runtimes.group import Group, mesh_of
 from headrace.runtimes.learner import KEEP, REPORT
@@ -21,9 +22,6 @@ from headrace.runtimes.part import Part, sets_of
 from headrace.runtimes.remote import worker_envs
 from headrace.runtimes.worker import Worker
 from headrace.types import Array
-
-ASKED = "asked"
-"""A metric of replicas that learn as one: how many of them, as a share, were asked to pause or to end."""
 
 
 def run(worker: Worker, kind: type[Loop]) -> None:
@@ -49,6 +47,8 @@ class Loop:
         self.programs = Programs(graph, shared.shelf)
         self.rate = None if graph.on_policy else Rate.of(worker.graph.source)
         self.repeat = worker.plan.learner.repeat
+        (fragment,) = worker.plan.learners
+        self.stages = stages(graph, fragment)
 
         def stepped() -> None:
             shared.steps[worker.who] += 1
@@ -82,10 +82,7 @@ class Loop:
 
     def prepare(self) -> None:
         """Make the program that learns, over all replicas where there are several."""
-        (fragment,) = self.worker.plan.learners
-        learn: Callable[..., Any] = self.programs.learner(stages(self.graph, fragment))
-        if self.rate is not None:
-            learn = self.programs.repeated(learn, self.graph.source)
+        learn: Callable[..., Any] = self.programs.learner(self.stages)
         number = self.worker.plan.parts
         if number > 1:
             self.group = Group(mesh_of(number))
@@ -130,14 +127,15 @@ class Loop:
         if self.worker.plan.parts > 1:
             data, keys, asked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (data, ticket.bases, asked))
             ticket = ticket._replace(bases=keys)
-            self.flat, metrics = self.group.run(self.program, self.flat, data, ticket, asked)
-            self.agreed = bool(metrics.pop(ASKED) > 0)
+            self.flat, (report, heard) = self.group.run(self.program, self.flat, data, ticket, asked)
+            self.agreed = bool(heard > 0)
         else:
-            self.flat, metrics = self.program(self.flat, data, ticket)
+            self.flat, report = self.program(self.flat, data, ticket)
+        self.worker.heed(self.stages, report, learned)
         self.shared.learned[self.replica] = learned + self.repeat
         self.shared.beat(self.worker.who)
         self.publish()
-        self.report(metrics)
+        self.report(report)
 
     def publish(self) -> None:
         """Let those who watch see the cells."""
@@ -145,11 +143,11 @@ class Loop:
             places = self.shared.published[0]
             self.shared.weights[0].publish([np.asarray(self.flat[i]) for i in places])
 
-    def report(self, metrics: dict[str, Any]) -> None:
+    def report(self, report: Report) -> None:
         """Say what learning measured."""
         if self.replica == 0 and time.monotonic() - self.reported > REPORT:
             self.reported = time.monotonic()
-            self.shared.note(metrics)
+            self.shared.note(self.stages, report)
             self.count()
 
     def count(self) -> None:
@@ -170,10 +168,10 @@ class Loop:
 
 
 def _asking(learn: Callable[..., Any]) -> Callable[..., Any]:
-    """A learning program that also tells every replica whether one of them was asked to pause or to end."""
+    """A learning program that also tells every replica how many of them, as a share, were asked to pause or to end."""
 
     def learn_and_ask(flat: Any, data: Any, ticket: Ticket, asked: Array) -> Any:
-        flat, metrics = learn(flat, data, ticket)
-        return flat, metrics | {ASKED: asked}
+        flat, report = learn(flat, data, ticket)
+        return flat, (report, asked)
 
     return learn_and_ask

@@ -22,7 +22,7 @@ from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import Episode, recipe_json
-from headrace.errors import FragmentError, PlanError, UsageError
+from headrace.errors import DivergenceError, FragmentError, PlanError, UsageError
 from headrace.graph import Graph, Plan
 from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
 from headrace.graph.replicated import averaging, part_of, together
@@ -32,6 +32,7 @@ from headrace.runtimes.group import APART
 from headrace.runtimes.inline import contents, fill
 from headrace.runtimes.shared import EPISODES, Role, Shared
 from headrace.runtimes.supervisor import Process, Supervisor
+from headrace.runtimes.watch import GOES_ON
 from headrace.runtimes.worker import Task
 from headrace.services.evaluate import Score
 from headrace.services.progress import Progress
@@ -72,6 +73,7 @@ class Processes(Runtime):
         self.read = np.zeros(len(self.shared.finished), np.int64)
         self.group: tuple[str, int] | None = None
         self.scored = 0
+        self.told: set[str] = set()
         self.waiting: list[tuple[Role, int]] = []
         self.before = self._counts()
 
@@ -177,6 +179,7 @@ class Processes(Runtime):
 
     def _look(self) -> None:
         """Take over what the processes have done since, and see to those that are in trouble."""
+        self._heed()
         self.supervisor.look()
         loops = [process for process in self.processes if process.task.role == "loop"]
         if self.group is not None and any(process.restart_at is not None for process in loops):
@@ -190,14 +193,22 @@ class Processes(Runtime):
         if self.plan.gradients == "central" and not self.plan.graph.on_policy:
             each *= shared.replicas  # every loop draws whole batches
         progress.update_frames = progress.learned * each
-        if progress.learned:
-            progress.metrics = dict(zip(shared.names, shared.metrics.tolist(), strict=False))
+        progress.metrics = dict(shared.measured())
         for replica in range(len(shared.finished)):
             newest = int(shared.finished[replica])
             for i in range(max(int(self.read[replica]), newest - EPISODES), newest):
                 reward, length = shared.episodes[replica, i % EPISODES]
                 progress.episodes.append(Episode(float(reward), int(length)))
             self.read[replica] = newest
+
+    def _heed(self) -> None:
+        """End a run that has diverged, or say so once for each stage."""
+        for found in self.shared.divergences():
+            if self.options.on_divergence == "stop":
+                raise DivergenceError(str(found))
+            if found.node.id not in self.told:
+                self.told.add(found.node.id)
+                self.progress.notices.append(GOES_ON.format(found))
 
     def _count_passes(self) -> None:
         shared, progress = self.shared, self.progress
@@ -363,7 +374,7 @@ def _check(plan: Plan, options: Options) -> None:
 def prove(plan: Plan, part: Graph, cells: dict[str, Cell]) -> None:
     """Refuse a loop whose replicas would not write the same cells."""
     shelf = Shelf(cells)
-    learn = Programs(part, shelf).learner(part.where(domain="learn", kind="stage"))
+    learn = Programs(part, shelf).one_pass(part.where(domain="learn", kind="stage"))
     values = {part.source.id: jax.tree.leaves(part.source.output)}
     data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((plan.parts, *leaf.shape), leaf.dtype), values)
     ticket = Ticket(np.stack([bases(part, 0, 0)] * plan.parts), np.uint32(0))

@@ -31,8 +31,10 @@ from headrace.graph.compile import (
     node_key,
 )
 from headrace.graph.replicated import averaging, part_of, together
-from headrace.runtimes.base import Runtime
+from headrace.graph.reports import Report
+from headrace.runtimes.base import PLAIN, Options, Runtime
 from headrace.runtimes.group import mesh_of, same
+from headrace.runtimes.watch import Watch
 from headrace.services.progress import Progress
 from headrace.types import Array, Transition, Tree
 
@@ -49,7 +51,7 @@ class Carry(NamedTuple):
 class Pure(Runtime):
     """A whole loop as one program."""
 
-    def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: JaxEnv, seed: int):
+    def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: JaxEnv, seed: int, options: Options = PLAIN):
         self.whole = plan.graph
         self.parts = plan.parts
         self.graph = part_of(plan, algorithm)
@@ -72,7 +74,10 @@ class Pure(Runtime):
         self.act = programs.reader(self.before, self.step_node.inputs)
         self.finish = programs.reader(self.after, self.sink.inputs[0])
         self.modules = programs.modules
-        self.learn = programs.learner(graph.where(domain="learn", kind="stage"))
+        self.learning = graph.where(domain="learn", kind="stage")
+        self.learn = programs.one_pass(self.learning)
+        self.report = partial(programs.report, self.learning)
+        self.watch = Watch(graph, options.on_divergence)
         self.rate = None if graph.on_policy else Rate.of(self.whole.source)
         keys = [jax.random.wrap_key_data(jnp.asarray(base[self.step_node.index])) for base in held]
         if self.parts == 1:
@@ -89,16 +94,17 @@ class Pure(Runtime):
         passes, learned = self._due()
         began = Ticket(self.bases, np.uint32(progress.passes))
         learning = Ticket(self.bases, np.uint32(progress.learned))
-        self.carry, finished, metrics = self.cycle(self.carry, began, learning, passes, learned)
+        self.carry, finished, report = self.cycle(self.carry, began, learning, passes, learned)
+        if learned:
+            self.watch.take(self.learning, report, progress.learned)
         progress.passes += passes
         progress.env_steps += passes * self.whole.spec.num_envs * self.step_node.times
         progress.learned += learned
-        if learned:
-            progress.metrics = metrics
         progress.update_frames += learned * self._frames()
         done = np.asarray(finished.done)
         rewards, lengths = np.asarray(finished.reward)[done], np.asarray(finished.length)[done]
         progress.episodes += [Episode(float(r), int(n)) for r, n in zip(rewards, lengths, strict=True)]
+        self.watch.look(progress)
 
     def _due(self) -> tuple[int, int]:
         """Collecting and learning passes of the next cycle."""
@@ -117,29 +123,30 @@ class Pure(Runtime):
 
     def _all(
         self, carry: Carry, began: Ticket, learning: Ticket, passes: int, learned: int
-    ) -> tuple[Carry, Finished, dict[str, Any]]:
+    ) -> tuple[Carry, Finished, Report]:
         """A cycle of every replica."""
         cycle = partial(self._cycle, passes=passes, learned=learned)
         if self.parts == 1:
             return cycle(carry, began, learning)
         shared, own = Carry(cells=None, env=0, obs=0, table=0), Ticket(0, None)  # type: ignore[arg-type]
         many = together(averaging(cycle), self.parts, (shared, own, own), (shared, 0, None), self.mesh)
-        result: tuple[Carry, Finished, dict[str, Any]] = many(carry, began, learning)
+        result: tuple[Carry, Finished, Report] = many(carry, began, learning)
         return result
 
     def _cycle(
         self, carry: Carry, began: Ticket, learning: Ticket, passes: int, learned: int
-    ) -> tuple[Carry, Finished, dict[str, Any]]:
+    ) -> tuple[Carry, Finished, Report]:
         if self.rate is None:
             carry, trajectory, finished = self._collect(carry, began)
             values: Values = {self.source.id: jax.tree.leaves(trajectory)}
-            cells, metrics = self.learn(carry.cells, values, learning)
-            return carry._replace(cells=cells), finished, metrics
+            cells, reported = self.learn(carry.cells, values, learning)
+            once = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], reported)
+            return carry._replace(cells=cells), finished, self.report(cells, once)
         carry, finished = jax.lax.scan(partial(self._insert, began), carry, consecutive(began, passes))
         assert carry.table is not None
         sample = partial(self._sample_and_learn, carry.table, learning)
-        cells, metrics = jax.lax.scan(sample, carry.cells, consecutive(learning, learned))
-        return carry._replace(cells=cells), finished, metrics
+        cells, reported = jax.lax.scan(sample, carry.cells, consecutive(learning, learned))
+        return carry._replace(cells=cells), finished, self.report(cells, reported)
 
     def _step(self, first: Ticket, carry: Carry, number: Array) -> tuple[Carry, tuple[Transition, Finished]]:
         ticket = first._replace(number=number)
@@ -175,7 +182,7 @@ class Pure(Runtime):
 
     def _sample_and_learn(
         self, table: DeviceTable, first: Ticket, cells: list[Array], number: Array
-    ) -> tuple[list[Array], dict[str, Any]]:
+    ) -> tuple[list[Array], Any]:
         ticket = first._replace(number=number)
         gamma, steps = self.source.option("gamma"), self.source.option("steps")
         key = node_key(self.source, ticket)

@@ -20,6 +20,7 @@ from headrace.envs import Episode, Step
 from headrace.graph import Graph, Node, Plan
 from headrace.graph.compile import Shelf, Ticket, bases, share_of
 from headrace.graph.gradients import changes
+from headrace.graph.reports import Divergence, Report, measured, metric_names
 from headrace.runtimes.pace import Pace
 from headrace.runtimes.part import table_of
 from headrace.types import Array, struct
@@ -72,8 +73,13 @@ class Shared:
         """Of each sampler: versions behind, summed over its passes; its passes; the most since that was last asked."""
         self.finished = layout.counters(reporting)
         self.episodes = layout.array((reporting, EPISODES, 2), np.float64)
-        self.names = [name for node in graph.where(role="learning") for name in node.output]
-        self.metrics = layout.array(max(1, len(self.names)), np.float64)
+        self.names = metric_names(graph)
+        self.metrics = layout.array((max(1, len(self.names)), 2), np.float64)
+        """What learning last measured, and whether it was measured at all."""
+        self.learning = graph.where(role="learning")
+        self.diverged = layout.array((len(self.learning), 2), np.int64)
+        """Of each learning stage: the update in which something was not finite, 0 if all is well; which of its metrics
+        it was, or after those its cells."""
         structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in self.shelf.flat(cells)]
         self.begin = [layout.array(struct.shape, struct.dtype) for struct in structs]
         """All cells as the run began: written before any process is started."""
@@ -190,13 +196,27 @@ class Shared:
         if versions > lags[2]:
             lags[2] = versions
 
-    def note(self, metrics: dict[str, Any]) -> None:
+    def note(self, nodes: Sequence[Node], report: Report) -> None:
         """Say what learning measured: means over the fused passes, of those that ran."""
-        for name, value in metrics.items():
-            numbers = np.asarray(value, np.float64).ravel()
-            numbers = numbers[np.isfinite(numbers)]
-            if numbers.size:
-                self.metrics[self.names.index(name)] = numbers.mean()
+        places = list(self.names.values())
+        for name, value in measured(nodes, report, self.names).items():
+            self.metrics[places.index(name)] = float(value), 1
+
+    def tell(self, found: Divergence) -> None:
+        """Say that a stage has diverged: where it did first."""
+        row = self.diverged[[node.id for node in self.learning].index(found.node.id)]
+        if not row[0]:
+            row[1] = found.place
+            row[0] = found.update
+
+    def divergences(self) -> list[Divergence]:
+        """Those of all stages."""
+        rows = zip(self.learning, self.diverged.tolist(), strict=True)
+        return [Divergence(node, update, place) for node, (update, place) in rows if update]
+
+    def measured(self) -> dict[str, float]:
+        """What learning last measured, by name."""
+        return {name: float(v) for name, (v, known) in zip(self.names.values(), self.metrics, strict=False) if known}
 
     def report(self, replica: int, episodes: list[Episode]) -> None:
         """Hand over the episodes that a sampler finished."""

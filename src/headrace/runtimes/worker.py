@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,10 +23,11 @@ from headrace.config import from_json, load_object
 from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, make
 from headrace.errors import EnvError, HeadraceError, sentence
-from headrace.graph import Plan, trace
+from headrace.graph import Node, Plan, trace
 from headrace.graph.compile import Programs, cell_shapes
 from headrace.graph.plan import Cut, Fragment
 from headrace.graph.replicated import part_of
+from headrace.graph.reports import Report, find_divergence
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.base import Options
 from headrace.runtimes.boot import end
@@ -141,6 +143,17 @@ class Worker:
         """Say that the environments are reset next: those of the host may hang, those in JAX are compiled."""
         self.shared.steps[self.who] = 0
         self.be_long() if self.graph.spec.pure else self.shared.beat(self.who)
+
+    def heed(self, nodes: Sequence[Node], report: Report, first: int) -> None:
+        """Look whether a program that began with pass `first` has diverged. If that ends the run nothing more is done
+        here: what diverged is not handed over, and what was kept before stays."""
+        found = find_divergence(nodes, report, first)
+        if found is None:
+            return
+        self.shared.tell(found)
+        if self.options.on_divergence == "stop":
+            self.wait(lambda: False)
+            sys.exit(0)
 
     def over(self) -> bool:
         """Whether to end now."""

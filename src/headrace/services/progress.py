@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import SupportsFloat
 
 from headrace.envs import Episode
 
@@ -20,8 +20,8 @@ class Progress:
     update_frames: int = 0
     """Transitions that went through an update: the sum of the batch sizes."""
     episodes: list[Episode] = field(default_factory=list)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    """What learning last reported; arrays, read when somebody asks."""
+    metrics: dict[str, SupportsFloat] = field(default_factory=dict)
+    """What learning last measured, by name, of what it has measured; arrays may be behind it, read when asked."""
     notices: list[str] = field(default_factory=list)
     """What a person should be told."""
 

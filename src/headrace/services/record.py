@@ -128,11 +128,10 @@ class Recorder:
             "eval/mean_ep_length": self.score.mean_ep_length if self.score else None,
             "eval/version": self.score.version if self.score else None,
         }
-        for name, value in progress.metrics.items():
-            number = _last_mean(value)
-            # A stage that sat out (policy delay) keeps what it last reported.
-            line[f"train/{name}"] = self.last.get(f"train/{name}") if number is None else number
+        line |= {f"train/{name}": float(value) for name, value in progress.metrics.items()}
         line |= {name: round(value, 4) for name, value in (figures or {}).items()}
+        # JSON has no other numbers: what was measured and is not finite is null, as what is not there yet.
+        line = {name: value if value is None or math.isfinite(value) else None for name, value in line.items()}
         self.file.append(json.dumps(line).encode() + b"\n")
         for name, value in line.items():
             if value is not None:
@@ -161,10 +160,3 @@ def _keep_until(path: Path, env_steps: int) -> None:
 
 def _mean(values: list[Any]) -> float | None:
     return float(np.mean(values)) if values else None
-
-
-def _last_mean(value: Any) -> float | None:
-    """The mean over fused passes, of those that ran; None if none did or the number is not finite."""
-    numbers = np.asarray(value, np.float64).ravel()
-    numbers = numbers[np.isfinite(numbers)]
-    return float(numbers.mean()) if numbers.size else None

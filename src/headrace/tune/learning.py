@@ -40,9 +40,8 @@ def learn(task: Task, tell: Tell) -> None:
             for fragment in task.fragments:
                 name = fragment["id"]
                 if (name, size) not in compiled:
-                    one = programs.learner(stages(graph, Fragment(name, tuple(fragment["nodes"]))))
-                    many = one if graph.on_policy else programs.repeated(one, graph.source)
-                    compiled[name, size] = jax.jit(many, donate_argnums=0)
+                    program = programs.learner(stages(graph, Fragment(name, tuple(fragment["nodes"]))))
+                    compiled[name, size] = jax.jit(program, donate_argnums=0)
                 with jax.default_device(device(fragment)):
                     found = partial(tell, fragment=name, threads=task.threads, repeat=repeat, size=size)
                     draw = partial(drawn, graph, held, repeat)
