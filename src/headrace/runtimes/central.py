@@ -71,11 +71,11 @@ class Working(Loop):
         for i in range(due):
             self.worker.be_long()
             ticket = Ticket(self.part.bases, np.uint32(learned + i))
-            changes, report = self.program(self.flat, self.part.data(learned + i, 1), ticket)
-            self.worker.heed(self.stages, report, learned + i)
+            changes, self.reports = self.program(self.flat, self.part.data(learned + i, 1), ticket)
+            self.worker.heed(self.stages, self.reports, learned + i)
             self._send([np.asarray(leaf) for leaf in changes], last=i == due - 1)
             self.shared.beat(self.worker.who)
-            self.report(report)
+            self.report_if_due()
             if self.staleness == 0 and i < due - 1:
                 if not self.worker.wait(lambda: not len(shared.sent[replica])):
                     return

@@ -30,6 +30,7 @@ def learn(worker: Worker) -> None:
         if not worker.asked_to_pause:
             learner.run()
     learner.keep()
+    learner.report()
 
 
 class Learner:
@@ -46,6 +47,7 @@ class Learner:
         self.bases = bases(self.graph, worker.task.seed, replica=0)
         self.program: Callable[..., Any] = jax.jit(worker.programs.learner(own), donate_argnums=0)
         self.compiled: set[int] = set()
+        self.reports: Report | None = None
         self.repeat = shared.pace.repeat
         self.kept = self.reported = time.monotonic()
         self._release()  # a predecessor may have died before it did
@@ -65,14 +67,14 @@ class Learner:
         if repeat not in self.compiled:
             self.compiled.add(repeat)
             self.worker.be_long()
-        self.flat, report = self.program(self.flat, self._data(ticket, repeat), ticket)
+        self.flat, self.reports = self.program(self.flat, self._data(ticket, repeat), ticket)
         self.mirror.flat = self.flat
-        self.worker.heed(self.stages, report, learned)
+        self.worker.heed(self.stages, self.reports, learned)
         self.publish()  # waits for the program, so that what it read may be given back
         shared.learned[self.number] = learned + repeat
         self._release()
         if time.monotonic() - self.reported > REPORT:
-            self.report(report)
+            self.report()
 
     def _data(self, ticket: Ticket, repeat: int) -> Any:
         shared, source = self.shared, self.graph.source
@@ -112,8 +114,9 @@ class Learner:
         self.shared.state[self.number].publish([np.asarray(self.flat[i]) for i in self.shared.owned[self.number]])
         self.shared.updates[self.number] = optimiser_steps(self.shared.shelf.cells(self.flat))
 
-    def report(self, report: Report) -> None:
-        """Say what learning measured."""
+    def report(self) -> None:
+        """Say what learning last measured."""
         self.reported = time.monotonic()
         self.shared.updates[self.number] = optimiser_steps(self.shared.shelf.cells(self.flat))
-        self.shared.note(self.stages, report)
+        if self.reports is not None:
+            self.shared.note(self.stages, self.reports)

@@ -32,6 +32,7 @@ def run(worker: Worker, kind: type[Loop]) -> None:
             if loop.may_go_on():
                 loop.turn()
         loop.keep()
+        loop.report()
     finally:
         loop.part.close()
 
@@ -49,6 +50,7 @@ class Loop:
         self.repeat = worker.plan.learner.repeat
         (fragment,) = worker.plan.learners
         self.stages = stages(graph, fragment)
+        self.reports: Report | None = None
 
         def stepped() -> None:
             shared.steps[worker.who] += 1
@@ -127,15 +129,15 @@ class Loop:
         if self.worker.plan.parts > 1:
             data, keys, asked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (data, ticket.bases, asked))
             ticket = ticket._replace(bases=keys)
-            self.flat, (report, heard) = self.group.run(self.program, self.flat, data, ticket, asked)
+            self.flat, (self.reports, heard) = self.group.run(self.program, self.flat, data, ticket, asked)
             self.agreed = bool(heard > 0)
         else:
-            self.flat, report = self.program(self.flat, data, ticket)
-        self.worker.heed(self.stages, report, learned)
+            self.flat, self.reports = self.program(self.flat, data, ticket)
+        self.worker.heed(self.stages, self.reports, learned)
         self.shared.learned[self.replica] = learned + self.repeat
         self.shared.beat(self.worker.who)
         self.publish()
-        self.report(report)
+        self.report_if_due()
 
     def publish(self) -> None:
         """Let those who watch see the cells."""
@@ -143,12 +145,17 @@ class Loop:
             places = self.shared.published[0]
             self.shared.weights[0].publish([np.asarray(self.flat[i]) for i in places])
 
-    def report(self, report: Report) -> None:
-        """Say what learning measured."""
+    def report_if_due(self) -> None:
+        """Say now and then what learning measured."""
         if self.replica == 0 and time.monotonic() - self.reported > REPORT:
             self.reported = time.monotonic()
-            self.shared.note(self.stages, report)
+            self.report()
             self.count()
+
+    def report(self) -> None:
+        """Say what learning last measured."""
+        if self.replica == 0 and self.reports is not None:
+            self.shared.note(self.stages, self.reports)
 
     def count(self) -> None:
         """Say how often cells were updated."""
