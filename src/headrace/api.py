@@ -75,11 +75,15 @@ def describe_env(env: Any, num_envs: int) -> EnvSpec:
 
 
 def trace(
-    algorithm: str | type[Algorithm[Any]] | Algorithm[Any], env: Any, *, env_kwargs: Mapping[str, Any] | None = None
+    algorithm: str | type[Algorithm[Any]] | Algorithm[Any],
+    env: Any,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    action_scale: float | None = None,
 ) -> Graph:
     """Run an algorithm's loop once symbolically and return its graph."""
     made = find_algorithm(algorithm)
-    return graphs.trace(made, describe_env(recipe(env, env_kwargs), made.config.num_envs))
+    return graphs.trace(made, describe_env(recipe(env, env_kwargs, action_scale), made.config.num_envs))
 
 
 def plan(
@@ -91,12 +95,13 @@ def plan(
     staleness: int | None = None,
     machine: Machine | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    action_scale: float | None = None,
 ) -> Plan:
     """Distribute an algorithm over a machine: trace, cut, fuse, place, verify.
 
     The policy is `desktop` unless given, and `single` for a JAX environment, whose whole loop is one program then.
     """
-    graph = trace(algorithm, env, env_kwargs=env_kwargs)
+    graph = trace(algorithm, env, env_kwargs=env_kwargs, action_scale=action_scale)
     machine = machine or Machine.detect()
     return graphs.verify(graphs.fuse(_cut(graph, policy, replicas, staleness, machine), machine.cores), machine)
 

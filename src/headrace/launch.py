@@ -73,6 +73,7 @@ def train(
     tune: bool = True,
     progress: bool | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    action_scale: float | None = None,
     **options: Any,
 ) -> Run:
     """Train, and return the run.
@@ -85,10 +86,10 @@ def train(
     a run, its replay included, in its own directory, to the same goal and with the same options but for those given; a
     class or function of your own is given again, since what a run names is not imported. `tune` lets the tuner choose
     what is not set, once for each machine, algorithm and environment (at most 20 s). `env_kwargs` are what the
-    environment is made with. `callbacks` are functions that are called with an `Event` at each row of metrics,
-    evaluation and checkpoint. `options` are those of `headrace.runtimes.Options`: `debug`, `on_divergence`,
-    `evaluate`, `eval_every`, `eval_episodes`, `view`, `record_every`, `record_format`, `track`, `restarts`, `deaths`,
-    `hang_seconds`.
+    environment is made with, `action_scale` how far actions reach where it does not bound them. `callbacks` are
+    functions that are called with an `Event` at each row of metrics, evaluation and checkpoint. `options` are those of
+    `headrace.runtimes.Options`: `debug`, `on_divergence`, `evaluate`, `eval_every`, `eval_episodes`, `view`,
+    `record_every`, `record_format`, `track`, `restarts`, `deaths`, `hang_seconds`.
     """
     if WORKER in os.environ or being_loaded():
         what = "a process of a run loads your script" if WORKER in os.environ else f"'{being_loaded()}' is loaded"
@@ -104,7 +105,17 @@ def train(
     kept |= {} if checkpoint_every is None else {"checkpoint_every": checkpoint_every}
     wanted, checkpoint_every = _options(kept, goal)
     made, env, config, directory = _settle(
-        algorithm, recipe(env, env_kwargs), policy, runtime, replicas, staleness, seed, out, resume, network, wanted
+        algorithm,
+        recipe(env, env_kwargs, action_scale),
+        policy,
+        runtime,
+        replicas,
+        staleness,
+        seed,
+        out,
+        resume,
+        network,
+        wanted,
     )
     config = replace(config, goal=asdict(goal), options={name: kept[name] for name in sorted(kept) if name != "debug"})
     if config.runtime == "inline" and wanted.watched:
@@ -359,6 +370,7 @@ def _settle(
         staleness,
         env_kwargs=written["kwargs"],
         env_spec=written["spec"],
+        action_scale=written["action_scale"],
     )
     return made, env, config, new_directory(out, made.name, env_id(env), seed)
 

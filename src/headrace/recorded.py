@@ -109,8 +109,9 @@ class _Recorded:
             self._check("env", env_id(given), config.env)
             if isinstance(given, Recipe) and self.command == "train":  # playing with other arguments is fair
                 told = given.to_json()
-                for what, value in (("env_kwargs", told["kwargs"]), ("env_spec", told["spec"])):
-                    if value != getattr(config, what):
+                asked = {"env_kwargs": told["kwargs"], "env_spec": told["spec"], "action_scale": told["action_scale"]}
+                for what, value in asked.items():
+                    if value and value != getattr(config, what):
                         self._refuse(what, value, getattr(config, what))
             return config.make_recipe(given)
         if is_installed_env(config.env):

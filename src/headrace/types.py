@@ -22,14 +22,18 @@ MASK = "action_mask"
 
 @dataclass(frozen=True)
 class Box:
-    """An array of numbers. A `bounded` action lives in [-1, 1]; the environment rescales it."""
+    """An array of numbers. A `bounded` action lives in [-1, 1]; the environment rescales it.
+
+    Of an action that is not, [-1, 1] stands for the bounds where there are two, and for a unit where one or both are
+    missing; see `affine`.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     bounded: bool = False
     low: tuple[float, ...] = field(default=(), compare=False, repr=False)
     high: tuple[float, ...] = field(default=(), compare=False, repr=False)
-    """The environment's own bounds of a bounded action, flat."""
+    """The environment's own bounds of an action, flat, infinite where there is none; empty where it states none."""
 
 
 @dataclass(frozen=True)
@@ -121,13 +125,36 @@ def struct(space: Space, *batch: int) -> Tree:
 def native(space: Space, action: Array) -> Array:
     """A batch of actions as the environment itself takes them."""
     match space:
-        case Box(shape, _, True, low, high) if low:
+        case Box(shape, _, _, low, high) if low:
             lows, highs = np.reshape(low, shape), np.reshape(high, shape)
-            return np.clip(lows + (action + 1) * (highs - lows) / 2, lows, highs).astype(np.float32)
+            middle, half = affine(lows, highs)
+            return np.clip((middle + action * half).astype(np.float32), *inside(lows, highs))
         case Discrete(_, start):
             return action + start
         case _:
             return action
+
+
+def affine(low: Array, high: Array) -> tuple[Array, Array]:
+    """What an action of 0 means and how far one of 1 is from it, for each dimension.
+
+    -1 and 1 are the bounds where there are two. Without bounds an action means itself; where there is one, -1 (or 1) is
+    that bound and the unit is 1.
+    """
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    below, above = np.isfinite(low), np.isfinite(high)
+    floor, ceiling = np.where(below, low, 0.0), np.where(above, high, 0.0)
+    one_sided = np.where(below, floor + 1, np.where(above, ceiling - 1, 0.0))
+    both = below & above
+    return np.where(both, floor / 2 + ceiling / 2, one_sided), np.where(both, ceiling / 2 - floor / 2, 1.0)
+
+
+def inside(low: Array, high: Array) -> tuple[Array, Array]:
+    """Bounds as float32, rounded inwards."""
+    with np.errstate(over="ignore"):
+        least, most = np.asarray(low).astype(np.float32), np.asarray(high).astype(np.float32)
+    least = np.where(least < low, np.nextafter(least, np.float32(np.inf)), least)
+    return least, np.where(most > high, np.nextafter(most, np.float32(-np.inf)), most)
 
 
 def transition_struct(spec: EnvSpec, action: Tree, extra: dict[str, Any]) -> Transition:

@@ -167,7 +167,9 @@ def test_outputs_for_every_action_space(space, outputs):
 def test_spaces_without_a_distribution_are_refused():
     with pytest.raises((TypeError, EnvError)):
         outputs_for(Dict((("a", Discrete(2)),)))
-    assert box_size(Box((2, 3)), "SAC") == 6
+    assert box_size(Box((2, 3), bounded=True), "SAC") == 6
+    with pytest.raises(EnvError, match=r"TD3 squashes .* action 1 of 2 has not both; set --action-scale .* or try ppo"):
+        box_size(Box((2,), low=(0.0, 0.0), high=(1.0, np.inf)), "TD3")
     with pytest.raises(
         EnvError, match=r"SAC needs continuous \(Box\) actions, this environment has Discrete\(n=2\); try dqn or ppo"
     ):

@@ -121,6 +121,12 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
         help="what the environment is made with, such as max_episode_steps=200",
     )
     parser.add_argument(
+        "--action-scale",
+        type=_number,
+        metavar="S",
+        help="bound actions to [-S, S] where the environment does not (2 * S from the only bound there is)",
+    )
+    parser.add_argument(
         "--policy",
         metavar="P",
         help="distribution policy; `headrace policies` lists them; auto tries; file.py:name is one of your own "

@@ -43,7 +43,7 @@ class BraxEnv(SingleEnv):
         return BraxState(physics, jnp.zeros((), jnp.int32)), tidy(physics.obs)
 
     def step(self, state: BraxState, action: Array, key: Array) -> tuple[BraxState, Tree, Array, Array, Array]:
-        physics = jax.tree.map(jnp.asarray, self._env.step(state.physics, jnp.clip(action, -1.0, 1.0)))
+        physics = jax.tree.map(jnp.asarray, self._env.step(state.physics, action))
         time = state.time + 1
         truncated = time >= self._episode_steps
         return BraxState(physics, time), tidy(physics.obs), physics.reward, physics.done > 0, truncated

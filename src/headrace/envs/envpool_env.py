@@ -23,7 +23,15 @@ class EnvPoolEnv(LocalEnv):
     truncated in EnvPool's account: its flags do not tell the two apart.
     """
 
-    def __init__(self, name: str, num_envs: int, *, render: bool = False, **kwargs: Any):
+    def __init__(
+        self,
+        name: str,
+        num_envs: int,
+        kwargs: dict[str, Any],
+        *,
+        render: bool = False,
+        action_scale: float | None = None,
+    ):
         """`kwargs` are EnvPool's own, such as `max_episode_steps`."""
         task = name.removeprefix("envpool:")
         self._envpool = optional("envpool", "envpool", name)
@@ -42,7 +50,7 @@ class EnvPoolEnv(LocalEnv):
             except Exception as error:
                 refused = no_such_argument(name, error, kwargs)
                 raise refused or EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
-            self._actions = Actions(spec.action_space, name, num_envs)
+            self._actions = Actions(spec.action_space, name, num_envs, action_scale)
             self._observations = observations(spec.observation_space, self._actions.space, name)
             has_mask = any(leaf.name == MASK for leaf in self._observations.leaves)
             if not has_mask and choices(self._actions.space) and MASK in self._pool.reset()[1]:

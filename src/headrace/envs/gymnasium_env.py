@@ -17,10 +17,10 @@ from headrace.types import MASK, Array, EnvSpec, Tree
 class GymnasiumEnv(Stepped):
     """Gymnasium environments of one kind, side by side; with `render`, the first of them can be drawn."""
 
-    def __init__(self, name: str, envs: Sequence[Any], *, render: bool = False):
+    def __init__(self, name: str, envs: Sequence[Any], *, render: bool = False, action_scale: float | None = None):
         first, num_envs = envs[0], len(envs)
         with quiet():
-            self._actions = Actions(first.action_space, name, num_envs)
+            self._actions = Actions(first.action_space, name, num_envs, action_scale)
             action = self._actions.space
             self._observations = observations(first.observation_space, action, name)
             if self._sends_mask(first, name):

@@ -22,14 +22,16 @@ FOREVER = 2**31 - 1
 class GymnaxEnv(SingleEnv):
     """A gymnax environment, stepped without gymnax's own reset so that the last observation is kept."""
 
-    def __init__(self, name: str, env: Any, params: Any):
+    def __init__(self, name: str, env: Any, params: Any, action_scale: float | None = None):
         spaces = optional("gymnax.environments.spaces", "jaxenvs", name)
         base = optional("gymnax.environments.environment", "jaxenvs", name).Environment
         self._env, self._params = env, params
         # An environment may still count its time limit as an end in `is_terminal`, as gymnax did before 1.0.
         self._merges_limit = type(env).is_terminal is not base.is_terminal
         with quiet():
-            self._actions = Actions(spaces.gymnax_space_to_gym_space(env.action_space(params)), name)
+            self._actions = Actions(
+                spaces.gymnax_space_to_gym_space(env.action_space(params)), name, scale=action_scale
+            )
         self.action = self._actions.space
         declared = env.observation_space(params)
         # The shapes are the truth: several gymnax environments declare another dtype than they return.
@@ -49,7 +51,7 @@ class GymnaxEnv(SingleEnv):
         return state, tidy(obs), jnp.reshape(reward, ()), jnp.asarray(done), jnp.asarray(truncated)
 
 
-def make_gymnax(name: str, num_envs: int, **kwargs: Any) -> BatchedEnv:
+def make_gymnax(name: str, num_envs: int, kwargs: dict[str, Any], *, action_scale: float | None = None) -> BatchedEnv:
     """The environments of `gymnax:ID`; `kwargs` are those of its class, and fields of its parameters."""
     gymnax = optional("gymnax", "jaxenvs", name)
     task = name.removeprefix("gymnax:")
@@ -65,4 +67,4 @@ def make_gymnax(name: str, num_envs: int, **kwargs: Any) -> BatchedEnv:
         if isinstance(error, TypeError) and own:
             raise unknown_argument(name, next(iter(own)), sorted(fields)) from error
         raise EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
-    return BatchedEnv(name, GymnaxEnv(name, env, params), num_envs)
+    return BatchedEnv(name, GymnaxEnv(name, env, params, action_scale), num_envs)

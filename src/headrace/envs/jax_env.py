@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.envs.base import Episode, Finished, JaxEnv, LocalEnv, Step
-from headrace.types import Array, EnvSpec, Space, Tree
+from headrace.types import Array, Box, EnvSpec, Space, Tree
 
 
 class SingleEnv(ABC):
@@ -63,6 +63,8 @@ class BatchedEnv(JaxEnv):
         num_envs = self.spec.num_envs
         keys = jax.random.split(key, 2 * num_envs)
         step_keys, reset_keys = keys[:num_envs], keys[num_envs:]
+        if isinstance(self.spec.action, Box) and self.spec.action.bounded:
+            action = jnp.clip(action, -1.0, 1.0)
         inner, next_obs, reward, terminated, truncated = jax.vmap(self._single.step)(state.inner, action, step_keys)
         inner = _like(inner, state.inner)
         reward = reward.astype(jnp.float32)

@@ -46,35 +46,37 @@ def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxE
         raise EnvError(f"num_envs={num_envs} must be at least 1.")
     if render:
         _prepare_to_draw()
-    env = recipe(env)
-    kwargs = env.kwargs if isinstance(env, Recipe) else {}
-    if isinstance(env, Recipe) and env.spec:
-        return _make_gymnasium(env.gym_spec(), env_id(env), num_envs, render, {})
-    named = env.env if isinstance(env, Recipe) else env
+    given = recipe(env)
+    asked = given if isinstance(given, Recipe) else Recipe(given)
+    named, kwargs = asked.env, asked.kwargs
+    options: dict[str, Any] = {"render": render, "action_scale": asked.action_scale}
+    if asked.spec:
+        return _make_gymnasium(asked.gym_spec(), env_id(asked), num_envs, {}, options)
     if not isinstance(named, str):
-        return _call(named, env_id(named), num_envs, render, kwargs)
+        return _call(named, env_id(named), num_envs, kwargs, options)
     prefix, colon, rest = named.partition(":")
     match prefix if colon else "":
         case "":
-            return _make_gymnasium(_registered(named, named), named, num_envs, render, kwargs)
+            return _make_gymnasium(_registered(named, named), named, num_envs, kwargs, options)
         case "envpool":
-            return EnvPoolEnv(named, num_envs, render=render, **kwargs)
+            return EnvPoolEnv(named, num_envs, kwargs, **options)
         case "gymnax":
-            return make_gymnax(named, num_envs, **kwargs)
+            return make_gymnax(named, num_envs, kwargs, action_scale=asked.action_scale)
         case "brax":
+            _refuse_scale(named, asked.action_scale)
             return make_brax(named, num_envs, **kwargs)
         case "pettingzoo":
-            return make_pettingzoo(named, num_envs, render=render, **kwargs)
+            return make_pettingzoo(named, num_envs, kwargs, **options)
     if prefix.endswith(".py"):
-        return _call(load_object(named), named, num_envs, render, kwargs)
+        return _call(load_object(named), named, num_envs, kwargs, options)
     import_for(prefix, named)
     if rest in gym.registry:
-        return _make_gymnasium(_registered(rest, named), named, num_envs, render, kwargs)
+        return _make_gymnasium(_registered(rest, named), named, num_envs, kwargs, options)
     try:
         function = load_object(named)
     except ConfigError:  # the module has no such name, so it is meant as an id
-        return _make_gymnasium(_registered(rest, named), named, num_envs, render, kwargs)
-    return _call(function, named, num_envs, render, kwargs)
+        return _make_gymnasium(_registered(rest, named), named, num_envs, kwargs, options)
+    return _call(function, named, num_envs, kwargs, options)
 
 
 def _prepare_to_draw() -> None:
@@ -86,13 +88,15 @@ def _prepare_to_draw() -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-def _make_gymnasium(spec: EnvSpec, env: str, num_envs: int, render: bool, kwargs: dict[str, Any]) -> GymnasiumEnv:
+def _make_gymnasium(
+    spec: EnvSpec, env: str, num_envs: int, kwargs: dict[str, Any], options: dict[str, Any]
+) -> GymnasiumEnv:
     if "mujoco" in str(spec.entry_point) and find_spec("mujoco"):
         importlib.import_module("mujoco")  # or `quiet` would not know whom to quieten
     with quiet():
         # Only the first is drawn, and drawing is dear even to prepare.
-        envs = [_create(spec, env, render and i == 0, kwargs) for i in range(num_envs)]
-    return GymnasiumEnv(env, envs, render=render)
+        envs = [_create(spec, env, options["render"] and i == 0, kwargs) for i in range(num_envs)]
+    return GymnasiumEnv(env, envs, **options)
 
 
 def _registered(name: str, env: str) -> EnvSpec:
@@ -127,7 +131,7 @@ def _create(spec: EnvSpec, env: str, render: bool, kwargs: dict[str, Any]) -> An
         raise no_such_argument(env, error, kwargs, maker) or _refusal(env, error) from error
 
 
-def _call(function: Any, name: str, num_envs: int, render: bool, kwargs: dict[str, Any]) -> HostEnv | JaxEnv:
+def _call(function: Any, name: str, num_envs: int, kwargs: dict[str, Any], options: dict[str, Any]) -> HostEnv | JaxEnv:
     if not callable(function):
         raise EnvError(f"an environment is an id or a function that makes one, got {function!r}.")
     parameters = inspect.signature(function).parameters
@@ -138,21 +142,22 @@ def _call(function: Any, name: str, num_envs: int, render: bool, kwargs: dict[st
     )
 
     def attempt(drawn: bool) -> Any:
-        options = kwargs | ({"render_mode": "rgb_array"} if drawn and "render_mode" in parameters else {})
+        given = kwargs | ({"render_mode": "rgb_array"} if drawn and "render_mode" in parameters else {})
         try:
             with quiet():
                 if "num_envs" in parameters:
                     return function(num_envs=num_envs, **kwargs)
-                return function(num_envs, **kwargs) if wants_number else function(**options)
+                return function(num_envs, **kwargs) if wants_number else function(**given)
         except Exception as error:
             raise no_such_argument(name, error, kwargs, function) or _refusal(name, error) from error
 
-    made = attempt(render)
+    made = attempt(options["render"])
     if isinstance(made, gym.Env) or is_parallel(made):
         kind, sort = (PettingZooEnv, "ParallelEnv") if is_parallel(made) else (GymnasiumEnv, "gymnasium.Env")
         if wants_number:
             raise EnvError(f"'{name}' makes one {sort}, so it must take no arguments; wrap it in a function.")
-        return kind(name, [made, *(attempt(False) for _ in range(num_envs - 1))], render=render)
+        return kind(name, [made, *(attempt(False) for _ in range(num_envs - 1))], **options)
+    _refuse_scale(name, options["action_scale"])
     if not isinstance(made, JaxEnv | HostEnv):
         raise EnvError(f"'{name}' made a {type(made).__name__}, not a gymnasium.Env or a headrace.envs.JaxEnv.")
     if made.spec.num_envs != num_envs:
@@ -161,6 +166,14 @@ def _call(function: Any, name: str, num_envs: int, render: bool, kwargs: dict[st
             f"let it take num_envs as its argument."
         )
     return made
+
+
+def _refuse_scale(env: str, scale: float | None) -> None:
+    if scale is not None:
+        raise EnvError(
+            f"'{env}' scales its actions itself, so --action-scale is not for it; "
+            "let its step do so, and declare them as Box(..., bounded=True)."
+        )
 
 
 def import_for(module: str, env: str) -> None:

@@ -26,14 +26,14 @@ class PettingZooEnv(Stepped):
     mean of what its agents are paid. An episode ends for all agents at once.
     """
 
-    def __init__(self, name: str, envs: Sequence[Any], *, render: bool = False):
+    def __init__(self, name: str, envs: Sequence[Any], *, render: bool = False, action_scale: float | None = None):
         self._agents = _agents(envs[0], name)
         team, num_envs = len(self._agents), len(envs)
         with quiet():
             seen, acted = _spaces(envs[0], self._agents, name)
             # A row for each agent of each environment, as if every agent were an environment of its own.
             self._rows = num_envs * team
-            self._actions = Actions(acted, name, self._rows)
+            self._actions = Actions(acted, name, self._rows, action_scale)
             layout = _layout(seen, self._actions.space, name)
         self._shape = acted.shape
         seen_space = _plain(layout)
@@ -132,7 +132,9 @@ class PettingZooEnv(Stepped):
         return super()._blame(index, error)
 
 
-def make_pettingzoo(name: str, num_envs: int, *, render: bool = False, **kwargs: Any) -> PettingZooEnv:
+def make_pettingzoo(
+    name: str, num_envs: int, kwargs: dict[str, Any], *, render: bool = False, action_scale: float | None = None
+) -> PettingZooEnv:
     """The environments of `pettingzoo:MODULE`, where the module has a function `parallel_env`."""
     optional("pettingzoo", "marl", name)
     module = _module(name, name.removeprefix("pettingzoo:"))
@@ -146,7 +148,7 @@ def make_pettingzoo(name: str, num_envs: int, *, render: bool = False, **kwargs:
     except Exception as error:
         refused = no_such_argument(name, error, kwargs)
         raise refused or EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
-    return PettingZooEnv(name, envs, render=render)
+    return PettingZooEnv(name, envs, render=render, action_scale=action_scale)
 
 
 def is_parallel(env: Any) -> bool:

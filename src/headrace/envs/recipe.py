@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,14 +27,21 @@ class Recipe:
     kwargs: dict[str, Any] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
     """The fields of a `gymnasium.envs.registration.EnvSpec`: arguments and wrappers are in it."""
+    action_scale: float | None = None
+    """How far actions reach where they have no bounds."""
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` takes: the environment by its name, the rest as plain JSON."""
-        return {"env": env_id(self.env), "kwargs": _written(self.kwargs), "spec": _written(self.spec)}
+        return {
+            "env": env_id(self.env),
+            "kwargs": _written(self.kwargs),
+            "spec": _written(self.spec),
+            "action_scale": self.action_scale,
+        }
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Recipe:
-        return Recipe(values["env"], _read(values["kwargs"]), _read(values["spec"]))
+        return Recipe(values["env"], _read(values["kwargs"]), _read(values["spec"]), values["action_scale"])
 
     def require_known(self) -> None:
         """Refuse a spec that somebody else wrote, unless it names what Gymnasium itself knows: making it runs code."""
@@ -55,21 +63,22 @@ class Recipe:
         return EnvSpec(**self.spec | {"additional_wrappers": wrappers})
 
 
-def recipe(env: Any, kwargs: Mapping[str, Any] | None = None) -> Any:
+def recipe(env: Any, kwargs: Mapping[str, Any] | None = None, action_scale: float | None = None) -> Any:
     """The environment with these arguments; an object of Gymnasium's becomes what it takes to make it again."""
     if isinstance(env, gym.Env):
-        if kwargs:
-            raise UsageError("--env-kwargs are for an environment that headrace makes; the one given is made already.")
-        return Recipe(*_remade(env))
-    if not kwargs:
+        env = Recipe(*_remade(env))
+    if not kwargs and action_scale is None:
         return env
     if env is None:
-        raise UsageError("--env-kwargs needs the environment it is for; a resumed run keeps its own.")
-    if isinstance(env, Recipe):
-        if env.spec:
-            raise UsageError("--env-kwargs are for an environment that headrace makes; the one given is made already.")
-        env, kwargs = env.env, env.kwargs | dict(kwargs)
-    for name, value in kwargs.items():
+        raise UsageError(
+            "--env-kwargs and --action-scale need the environment they are for; a resumed run keeps its own."
+        )
+    asked = env if isinstance(env, Recipe) else Recipe(env)
+    if kwargs and asked.spec:
+        raise UsageError("--env-kwargs are for an environment that headrace makes; the one given is made already.")
+    if action_scale is not None and not 0 < action_scale < math.inf:
+        raise UsageError(f"--action-scale must be above 0, got {action_scale}.")
+    for name, value in (kwargs or {}).items():
         try:
             _written(value)
         except ValueError as error:
@@ -77,7 +86,8 @@ def recipe(env: Any, kwargs: Mapping[str, Any] | None = None) -> Any:
                 f"--env-kwargs takes numbers, text, None and lists, tuples or dicts of them, but '{name}' holds "
                 f"{error}; pass a function that makes the environment instead."
             ) from None
-    return Recipe(env, dict(kwargs))
+    scale = asked.action_scale if action_scale is None else action_scale
+    return dataclasses.replace(asked, kwargs=asked.kwargs | dict(kwargs or {}), action_scale=scale)
 
 
 def recipe_json(env: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.errors import EnvError
-from headrace.types import MASK, Array, Box, Dict, Discrete, MultiDiscrete, Space, Tree, empty_like, struct
+from headrace.types import MASK, Array, Box, Dict, Discrete, MultiDiscrete, Space, Tree, affine, empty_like, struct
 
 PLAIN = "observation"
 """What an observation without a name is called when a mask comes beside it."""
@@ -173,7 +173,10 @@ class Rows:
 class Actions:
     """How an algorithm's batched actions become the environment's."""
 
-    def __init__(self, space: Any, env: str, num_envs: int = 1):
+    def __init__(self, space: Any, env: str, num_envs: int = 1, scale: float | None = None):
+        """`scale` bounds what has no bounds: to [-scale, scale], or 2 * scale from the only bound there is."""
+        if scale is not None and not (isinstance(space, gym.spaces.Box) and _unbounded(space)):
+            raise EnvError(f"'{env}' has no actions without bounds, {space}; leave --action-scale away.")
         match space:
             case gym.spaces.Discrete():
                 self.space: Space = Discrete(int(space.n), int(space.start))
@@ -186,16 +189,19 @@ class Actions:
                 self._start = np.asarray(space.start) if np.any(space.start) else 0
                 self._dtype = space.dtype
             case gym.spaces.Box() if np.issubdtype(space.dtype, np.floating):
-                low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
-                self._bounded = bool(np.all(np.abs(low) < UNBOUNDED) and np.all(np.abs(high) < UNBOUNDED))
-                bounds = (tuple(low.ravel().tolist()), tuple(high.ravel().tolist())) if self._bounded else ((), ())
-                self.space = Box(space.shape, "float32", self._bounded, *bounds)
+                low, high = _bounds(space, scale)
+                bounded = bool(np.isfinite(low).all() and np.isfinite(high).all())
+                self._bounds = bool(np.isfinite(low).any() or np.isfinite(high).any())
+                self.space = Box(
+                    space.shape, "float32", bounded, tuple(low.ravel().tolist()), tuple(high.ravel().tolist())
+                )
                 self._dtype = space.dtype
+                middle, half = affine(low, high)
                 # Arrays of one shape are combined in half the time that broadcasting takes.
                 spread = (num_envs, *space.shape)
                 self._low, self._high, self._half, self._middle = (
                     np.ascontiguousarray(np.broadcast_to(bound, spread), space.dtype)
-                    for bound in (low, high, high / 2 - low / 2, high / 2 + low / 2)
+                    for bound in (low, high, half, middle)
                 )
                 self._scales = bool(np.any(self._half != 1) or np.any(self._middle != 0))
             case _:
@@ -208,7 +214,7 @@ class Actions:
         given = np.asarray(action, self._dtype)
         match self.space:
             case Box():
-                return self._rescale(given) if self._bounded else given
+                return self._rescale(given) if self._bounds else given
             case MultiDiscrete():
                 return given.reshape(-1, *self._shape) + self._start
             case _:
@@ -218,15 +224,30 @@ class Actions:
         """The same for one JAX environment."""
         if not isinstance(self.space, Box):
             return jnp.reshape(action, self._shape) + self._start
-        if not self._bounded:
+        if not self._bounds:
             return action
         return jnp.clip(action * self._half[0] + self._middle[0], self._low[0], self._high[0])
 
     def _rescale(self, action: Array) -> Array:
-        # Clipping after the affine map is clipping to [-1, 1] before it, and rounding cannot leave the bounds.
+        # After the affine map, so that rounding cannot leave the bounds either.
         scaled = action * self._half + self._middle if self._scales else action
         scaled = np.maximum(scaled, self._low)
         return np.minimum(scaled, self._high, out=scaled)
+
+
+def _bounds(space: Any, scale: float | None) -> tuple[Array, Array]:
+    """The bounds of a Box, infinite where it has none; finite all over where `scale` says how far it may reach."""
+    low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
+    low, high = np.where(low <= -UNBOUNDED, -np.inf, low), np.where(high >= UNBOUNDED, np.inf, high)
+    if scale is None:
+        return low, high
+    below, above = np.isfinite(low), np.isfinite(high)
+    least, most = np.where(above, high - 2 * scale, -scale), np.where(below, low + 2 * scale, scale)
+    return np.where(below, low, least), np.where(above, high, most)
+
+
+def _unbounded(space: Any) -> bool:
+    return any(not np.isfinite(bound).all() for bound in _bounds(space, None))
 
 
 def observations(space: Any, action: Space, env: str) -> Observations:

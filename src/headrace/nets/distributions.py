@@ -131,9 +131,16 @@ def distribution(space: Space, outputs: Array, mask: Array | None, log_std: Arra
 
 
 def box_size(space: Space, who: str) -> int:
-    """The number of continuous actions; refuses other spaces."""
+    """The number of continuous actions of an algorithm that keeps them in [-1, 1]; refuses other spaces."""
     match space:
-        case Box(shape):
+        case Box(shape, _, True):
             return math.prod(shape)
+        case Box(shape, _, _, low, high):
+            wide = [i for i, ends in enumerate(zip(low, high, strict=True)) if not all(map(math.isfinite, ends))]
+            which = f"action {wide[0]} of {math.prod(shape)}" if wide else "they"
+            raise EnvError(
+                f"{who} squashes actions into bounds, and in this environment {which} has not both; "
+                "set --action-scale to how far actions may reach, or try ppo."
+            )
         case _:
             raise EnvError(f"{who} needs continuous (Box) actions, this environment has {space}; try dqn or ppo.")

@@ -18,8 +18,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-import gymnasium as gym
-
 from headrace.config import fits, object_path
 from headrace.config import to_json as config_to_json
 from headrace.core.algorithm import Algorithm
@@ -54,16 +52,23 @@ class RunConfig:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     env_spec: dict[str, Any] = field(default_factory=dict)
     """Of an environment that was given as an object: its spec, as `Recipe.to_json` writes it."""
+    action_scale: float | None = None
+    """How far actions reach where they have no bounds."""
 
     def make_recipe(self, env: Any = None) -> Any:
         """The environment of this run with its arguments; `env` where the user names or gives it."""
-        recorded = Recipe.from_json({"env": self.env, "kwargs": self.env_kwargs, "spec": self.env_spec})
-        if env is not None:
-            return recipe(env) if recorded.spec or isinstance(env, gym.Env | Recipe) else recipe(env, recorded.kwargs)
-        if recorded.spec:
+        written = {"env": self.env, "kwargs": self.env_kwargs, "spec": self.env_spec, "action_scale": self.action_scale}
+        recorded = Recipe.from_json(written)
+        if env is None and not recorded.spec:
+            env = self.env
+        if env is None:
             recorded.require_known()
             return recorded
-        return recipe(self.env, recorded.kwargs)
+        given = recipe(env)
+        asked = given if isinstance(given, Recipe) else Recipe(given)
+        own = recorded.spec or asked.spec or asked.kwargs
+        scale = self.action_scale if asked.action_scale is None else None
+        return recipe(given, None if own else recorded.kwargs, scale)
 
     def write(self, directory: Path, plan: dict[str, Any]) -> None:
         """Make the run directory, or replace what it says."""
