@@ -26,7 +26,7 @@ from headrace.graph.verify import every_node_once
 from headrace.machine import Machine, keep_compiled
 from headrace.policies import POLICIES
 from headrace.recorded import Named, restore
-from headrace.services import checkpoint
+from headrace.services import checkpoint, summary
 from headrace.services.evaluate import Evaluator, Player, Score
 from headrace.services.record import read_metrics
 from headrace.services.run import RunConfig
@@ -180,6 +180,15 @@ class Run:
         self.reached = False
         self.stopped: str | None = None
         """The callback that stopped it."""
+
+    def __repr__(self) -> str:
+        return summary.as_line(self._facts())
+
+    def _repr_html_(self) -> str:
+        return summary.as_html(self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        return summary.facts(self.path, self.algorithm.name, self.graph.spec.id, self.seed)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

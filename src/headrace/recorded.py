@@ -16,7 +16,7 @@ from headrace.algorithms import ALGORITHMS
 from headrace.config import from_json, functions, nameless, object_path, parse, plain, same_object
 from headrace.core.algorithm import Algorithm
 from headrace.envs import EnvLike, Recipe, env_id, is_installed_env, recipe
-from headrace.errors import CheckpointError, UsageError
+from headrace.errors import CheckpointError, EnvError, UsageError
 from headrace.policies import POLICIES
 from headrace.services.run import RunConfig
 
@@ -44,26 +44,40 @@ def restore(
     return _Recorded(directory, config, named, command).restore()
 
 
+def command_for(directory: Path, command: str) -> str:
+    """What to type for a command on a run, everything of the user's own named."""
+    recorded = _Recorded(directory, RunConfig.read(directory), Named(), command)
+    try:
+        recorded.look()
+    except EnvError:  # an object whose class or wrappers are not Gymnasium's own
+        recorded.missing["env"] = "<object>"
+    return recorded.typed()
+
+
 class _Recorded:
     def __init__(self, directory: Path, config: RunConfig, named: Named, command: str):
         self.directory, self.config, self.named, self.command = directory, config, named, command
         self.missing: dict[str, str] = {}
 
     def restore(self) -> tuple[Algorithm[Any], EnvLike, str]:
+        kind, settings, env, policy = self.look()
+        if kind is None or env is None or self.missing:
+            raise UsageError(self._what_to_type())
+        if isinstance(self.named.algorithm, Algorithm):
+            return self.named.algorithm, env, policy
+        return kind(from_json(kind.config_type, settings)), env, policy
+
+    def look(self) -> tuple[type[Algorithm[Any]] | None, dict[str, Any], EnvLike | None, str]:
+        """What is found of the run; the rest is in `missing`."""
         config, named = self.config, self.named
         kind = self._kind()
         settings = self._settings(kind)
         env = self._env()
-        policy = named.policy if named.policy is not None else config.policy
         if named.policy is not None:
             self._check("policy", named.policy, config.policy)
         elif self.command == "train" and config.policy not in (*POLICIES, "auto"):
             self.missing["policy"] = config.policy
-        if kind is None or env is None or self.missing:
-            raise UsageError(self._what_to_type())
-        if isinstance(named.algorithm, Algorithm):
-            return named.algorithm, env, policy
-        return kind(from_json(kind.config_type, settings)), env, policy
+        return kind, settings, env, named.policy if named.policy is not None else config.policy
 
     def _kind(self) -> type[Algorithm[Any]] | None:
         given, recorded = self.named.algorithm, self.config.algorithm
@@ -136,16 +150,18 @@ class _Recorded:
         why = f" (its {unnamed} had no name that could be recorded: put it into a file)" if unnamed else ""
         return (
             f"run {self.directory} was made with code of your own, which runs only if you name it: {own}{why}. "
-            f"If you trust it, type: {self._typed()} (in Python: {self._called()})."
+            f"If you trust it, type: {self.typed()} (in Python: {self._called()})."
         )
 
-    def _typed(self) -> str:
+    def typed(self) -> str:
+        """The command, with what the user has to name."""
         shown = {what: "FILE.py:NAME" if nameless(path) else path for what, path in self.missing.items()}
         words = ["headrace", self.command]
-        if self.command == "train":
+        if self.command == "train" and self.missing:
             kind, config = BUILT_IN.get(self.config.algorithm), self.config
             words += [shown.pop("algorithm", config.algorithm if kind is None else kind.__name__.lower())]
-            words += [shown.pop("env", config.env), "--resume"]
+            words += [shown.pop("env", config.env)]
+        words += ["--resume"] if self.command == "train" else []
         words += [str(self.directory)]
         for what, path in shown.items():
             own_word = what in OPTIONS and not (what == "network" and self.command == "train")

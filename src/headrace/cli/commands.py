@@ -17,15 +17,15 @@ from rich.table import Table
 from headrace import api, launch
 from headrace.algorithms import ALGORITHMS
 from headrace.cli.doctor import doctor
-from headrace.cli.video import record
+from headrace.cli.video import film_names, record
 from headrace.config import field_docs, literal, load_object, override, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.envs import recipe
 from headrace.errors import ConfigError, DivergenceError, HeadraceError, LoopError, PlanError, UsageError
 from headrace.graph.render import render
 from headrace.policies import POLICIES
-from headrace.recorded import restore
-from headrace.services.run import RunConfig
+from headrace.recorded import command_for, restore
+from headrace.services.run import RunConfig, find_run
 from headrace.services.video import check_file
 from headrace.trial import try_out
 
@@ -64,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
 def train(options: argparse.Namespace) -> int:
     """`headrace train`"""
     made, env = (configured(options), environment(options)) if options.resume is None else resumed(options)
+    resume = None if options.resume is None else find_run(options.resume)
     done = launch.train(
         made,
         env,
@@ -76,7 +77,7 @@ def train(options: argparse.Namespace) -> int:
         until=options.until,
         seed=options.seed,
         out=options.out,
-        resume=options.resume,
+        resume=resume,
         debug=options.debug,
         on_divergence=options.on_divergence,
         eval_every=options.eval_every,
@@ -104,6 +105,9 @@ def train(options: argparse.Namespace) -> int:
         f"return {'not evaluated yet' if score is None else format(score, '.1f')}"
     )
     print(f"run: {done.path}")
+    # An interrupted run has its goal still before it; another one needs a new one.
+    further = "" if done.interrupted else f" --steps {2 * last['time/env_steps']}"
+    print(f"play:  {command_for(done.path, 'eval')}\ngo on: {command_for(done.path, 'train')}{further}")
     if options.record_every is not None and not any((done.path / "videos").glob(f"*.{options.record_format or 'mp4'}")):
         print(
             "headrace: no video was finished; the viewer has a share of a core, so give it a longer run.",
@@ -119,15 +123,18 @@ def evaluate(options: argparse.Namespace) -> int:
     if options.record:
         check_file(options.record)
     named = api.name_own(options.algorithm, options.env, options.network, settings(options))
-    loaded = api.load_run(options.run, named, options.best)
-    score = loaded.evaluate(options.episodes)
-    print(
-        f"{loaded.algorithm.name} on {loaded.graph.spec.id}: return {score.mean_reward:.1f} ± {score.std_reward:.1f}, "
-        f"length {score.mean_ep_length:.1f} over {len(score.returns)} episodes"
-    )
-    if options.record:
-        frames = record(loaded, options.record)
-        print(f"recorded {frames} frames: {options.record}")
+    # All are loaded before any is played: a wrong one among them is refused at once.
+    runs = [api.load_run(find_run(run), named, options.best) for run in options.runs]
+    files = film_names(options.record, [run.path for run in runs]) if options.record else []
+    for i, run in enumerate(runs):
+        score = run.evaluate(options.episodes)
+        print(
+            f"{f'{run.path}: ' if len(runs) > 1 else ''}{run.algorithm.name} on {run.graph.spec.id}: "
+            f"return {score.mean_reward:.1f} ± {score.std_reward:.1f}, "
+            f"length {score.mean_ep_length:.1f} over {len(score.returns)} episodes"
+        )
+        if options.record:
+            print(f"recorded {record(run, files[i])} frames: {files[i]}")
     return 0
 
 
@@ -223,7 +230,7 @@ def configured(options: argparse.Namespace) -> Algorithm[Any]:
 
 def resumed(options: argparse.Namespace) -> tuple[Algorithm[Any], Any]:
     """The algorithm and the environment of the run to go on with."""
-    directory = Path(options.resume)
+    directory = find_run(options.resume)
     named = api.name_own(options.algorithm, environment(options), settings=settings(options), policy=options.policy)
     made, env, _ = restore(directory, RunConfig.read(directory), named, "train")
     return made, env

@@ -17,6 +17,7 @@ examples:
   headrace train my_package.my_module:MyAlgorithm HalfCheetah-v5 --seconds 300
   headrace train --resume runs/sac-Pendulum-v1-s0-20261115-120000 --steps 200000
   headrace eval runs/sac-Pendulum-v1-s0-20261115-120000 --episodes 20 --record pendulum.gif
+  headrace eval latest --best
   headrace tune sac HalfCheetah-v5
   headrace bench sac HalfCheetah-v5 --policy dual_device
   headrace graph ppo CartPole-v1 --policy single_learner_coarse --format svg > ppo.svg
@@ -163,7 +164,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", type=_number, metavar="RETURN", help="stop when the evaluator sees this mean return")
     parser.add_argument("--seed", type=_count, metavar="S", help="everything random follows from it (default: 0)")
     parser.add_argument("--out", metavar="DIR", help="run directory (default: runs/ALGO-ENV-sSEED-TIME)")
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run; latest is the newest under runs/")
     parser.add_argument(
         "--eval-every", type=_whole, metavar="N", help="steps between evaluations (default: a share of a core)"
     )
@@ -228,11 +229,15 @@ what the panel shows while it runs:
 
 
 def _eval(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="a run directory")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run directories; latest is the newest under runs/")
     _own(parser)
     parser.add_argument("--episodes", type=_count, default=10, metavar="N", help="episodes to play (default: 10)")
     parser.add_argument("--best", action="store_true", help="the best evaluated actor, not the newest")
-    parser.add_argument("--record", metavar="FILE", help="write a video of another episode (.mp4 or .gif)")
+    parser.add_argument(
+        "--record",
+        metavar="FILE",
+        help="write a video of another episode (.mp4 or .gif); of several runs, FILE-RUN.mp4 for each",
+    )
 
 
 def _own(parser: argparse.ArgumentParser) -> None:

@@ -27,6 +27,9 @@ from headrace.files import write_whole
 
 CONFIG = "config.json"
 
+LATEST = "latest"
+"""What the newest run under runs/ is called on the command line."""
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -104,6 +107,21 @@ class RunConfig:
             raise CheckpointError(
                 f"'{directory / CONFIG}' cannot be read ({error}); give the folder of a run."
             ) from None
+
+
+def newest_run(folder: Path = Path("runs")) -> Path:
+    """The run under a folder that was started last."""
+    found = [path for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{CONFIG}")]
+    if not found:
+        raise CheckpointError(
+            f"'{LATEST}' is the newest run under {folder}/, and there is none; give the folder of a run."
+        )
+    return max(found, key=lambda path: (path.stat().st_mtime_ns, path)).parent
+
+
+def find_run(text: str) -> Path:
+    """A run by its folder, or as `latest`."""
+    return newest_run() if text == LATEST and not (Path(text) / CONFIG).exists() else Path(text)
 
 
 def describe(algorithm: Algorithm[Any]) -> tuple[str, dict[str, Any]]:
