@@ -58,6 +58,6 @@ def test_every_extra_is_used_and_known_to_the_doctor() -> None:
         assert any(re.search(rf'(import |from |"){package}', code) for package in packages), extra
 
 
-@pytest.mark.parametrize("name", ["reinforce", "custom_env", "custom_network", "optuna_pruning"])
+@pytest.mark.parametrize("name", ["reinforce", "custom_env", "custom_network", "wrapped_env", "optuna_pruning"])
 def test_examples_load(name: str) -> None:
     assert runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")

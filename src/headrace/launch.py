@@ -88,8 +88,8 @@ def train(
     what is not set, once for each machine, algorithm and environment (at most 20 s). `env_kwargs` are what the
     environment is made with, `action_scale` how far actions reach where it does not bound them. `callbacks` are
     functions that are called with an `Event` at each row of metrics, evaluation and checkpoint. `options` are those of
-    `headrace.runtimes.Options`: `debug`, `on_divergence`, `evaluate`, `eval_every`, `eval_episodes`, `view`,
-    `record_every`, `record_format`, `track`, `restarts`, `deaths`, `hang_seconds`.
+    `headrace.runtimes.Options`: `debug`, `on_divergence`, `evaluate`, `eval_every`, `eval_episodes`, `log_info`,
+    `view`, `record_every`, `record_format`, `track`, `restarts`, `deaths`, `hang_seconds`.
     """
     if WORKER in os.environ or being_loaded():
         what = "a process of a run loads your script" if WORKER in os.environ else f"'{being_loaded()}' is loaded"
@@ -139,6 +139,8 @@ def train(
         whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
     if choice is not None:
         whole = graphs.verify(choice.place(whole), Machine.detect())
+    if whole.graph.spec.pure and wanted.log_info:
+        raise UsageError("--log-info is for environments stepped on the host; one written in JAX gives no info.")
     # A cell with its optimiser's state and what an update computes on the way.
     require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
     wanted = replace(wanted, steps=goal.steps, videos=str(directory / "videos"))
@@ -169,6 +171,7 @@ def train(
         told = Callbacks([*functions, *([tracker] if tracker else [])], directory, asdict(config))
         session = Session(running, directory, goal, elapsed, checkpoint_every, told)
         session.recorder.best = -math.inf if best is None else best
+        session.recorder.log_info = wanted.log_info
         display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)
         try:
             with interruptible(session):
@@ -189,6 +192,8 @@ def train(
             session.recorder.close()
             if tracker is not None:
                 tracker.close(failed=sys.exc_info()[0] is not None)
+        for name in sorted({*wanted.log_info} - session.recorder.met) if session.recorder.recent else ():
+            _say(f"headrace: --log-info {name} found nothing: no finished episode had such a number in its last info.")
         run = Run(directory, made, env, whole.graph, jax.tree.map(_kept, running.cells()), config.seed)
     finally:
         running.close()
@@ -284,6 +289,11 @@ def _options(asked: dict[str, Any], goal: Goal) -> tuple[Options, float]:
         raise UsageError(f"--view window is not possible here: {why}")
     if options.record_every is not None:
         check_file(f"video.{options.record_format}")
+    if isinstance(options.log_info, str):
+        raise UsageError(f"log_info takes a list of names, got {options.log_info!r}.")
+    for name in options.log_info:
+        if name in ("ep_rew_mean", "ep_len_mean", "success_rate"):
+            raise UsageError(f"--log-info {name} would take the place of rollout/{name}; leave it out.")
     if options.track is not None:
         check_track(options.track)
     return options, checkpoint_every

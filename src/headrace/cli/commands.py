@@ -82,6 +82,7 @@ def train(options: argparse.Namespace) -> int:
         on_divergence=options.on_divergence,
         eval_every=options.eval_every,
         eval_episodes=options.eval_episodes,
+        log_info=options.log_info,
         evaluate=options.eval,
         tune=not options.no_tune,
         view=options.view,

@@ -169,6 +169,13 @@ def _train(parser: argparse.ArgumentParser) -> None:
         "--eval-every", type=_whole, metavar="N", help="steps between evaluations (default: a share of a core)"
     )
     parser.add_argument("--eval-episodes", type=_count, metavar="N", help="episodes of each (default: 10)")
+    parser.add_argument(
+        "--log-info",
+        nargs="+",
+        action="extend",
+        metavar="NAME",
+        help="numbers in the info at the end of an episode to log as rollout/NAME, such as x_position or episode/r",
+    )
     parser.add_argument("--no-tune", action="store_true", help="take the policy's own numbers, measure nothing first")
     parser.add_argument(
         "--eval",

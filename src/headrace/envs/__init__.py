@@ -1,12 +1,13 @@
 """Environments behind one protocol."""
 
-from headrace.envs.base import Episode, Finished, HostEnv, JaxEnv, Step
+from headrace.envs.base import SUCCESS, Episode, Finished, HostEnv, JaxEnv, Step
 from headrace.envs.installed import is_installed_env
 from headrace.envs.jax_env import BatchedEnv, HostedJaxEnv, SingleEnv
 from headrace.envs.make import EnvLike, make
 from headrace.envs.recipe import Recipe, env_id, recipe, recipe_json
 
 __all__ = [
+    "SUCCESS",
     "BatchedEnv",
     "EnvLike",
     "Episode",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,11 +34,19 @@ class Step(NamedTuple):
     """What the action led to, before any reset."""
 
 
+SUCCESS = "is_success"
+"""What an info says at the end of an episode that reached its goal, or did not."""
+
+NOTHING: Mapping[str, float] = MappingProxyType({})
+
+
 class Episode(NamedTuple):
     """A finished episode: its undiscounted sum of rewards and its number of steps."""
 
     reward: float
     length: int
+    info: Mapping[str, float] = NOTHING
+    """The numbers in the info of its last step; those inside a dict by names such as `episode/r`."""
 
 
 class Finished(NamedTuple):
@@ -125,6 +135,23 @@ class JaxEnv(ABC):
     def render(self, state: Tree) -> np.ndarray[Any, Any] | None:
         """An RGB frame of the first environment, where it can draw itself."""
         return None
+
+
+def numbers(info: Mapping[Any, Any], prefix: str = "") -> dict[str, float]:
+    """The finite numbers in an info, flags among them."""
+    found: dict[str, float] = {}
+    for name, value in info.items():
+        if isinstance(value, dict):
+            found |= numbers(value, f"{prefix}{name}/")
+        elif isinstance(value, bool | int | float | np.number | np.bool_) or _is_one_number(value):
+            number = float(value.item() if isinstance(value, np.ndarray) else value)
+            if math.isfinite(number):
+                found[f"{prefix}{name}"] = number
+    return found
+
+
+def _is_one_number(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "biuf"
 
 
 def seeds(seed: int, num_envs: int) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.envs.base import Episode, LocalEnv, Step, no_such_argument, optional, seeds
+from headrace.envs.base import Episode, LocalEnv, Step, no_such_argument, numbers, optional, seeds
 from headrace.envs.ids import suggest
 from headrace.envs.spaces import Actions, choices, observations
 from headrace.envs.stepped import quiet
@@ -92,7 +92,8 @@ class EnvPoolEnv(LocalEnv):
         truncated = truncated & ~terminated
         ended = np.flatnonzero(terminated | truncated).astype(np.int32)
         for index in ended:
-            self._finished.append(Episode(float(self._returns[index]), self._count - int(self._began[index])))
+            said = numbers({name: part[index] for name, part in info.items() if np.shape(part) == (num_envs,)})
+            self._finished.append(Episode(float(self._returns[index]), self._count - int(self._began[index]), said))
         self._returns[ended] = 0
         self._began[ended] = self._count
         fresh, info = self._pool.reset(ended)

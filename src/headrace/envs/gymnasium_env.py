@@ -67,7 +67,7 @@ class GymnasiumEnv(Stepped):
         if not ended:
             return Step(buffers.next_obs.tree, buffers.reward, self._none, self._none, buffers.next_obs.tree)
         buffers.obs.copy(buffers.next_obs)
-        self._end(ended)
+        self._end(ended, infos)
         for index in ended:
             buffers.end(index, bool(terminated[index]), first=index == ended[0])
             self._reset_one(index, buffers.obs, None)

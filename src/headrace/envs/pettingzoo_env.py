@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from headrace.envs.base import Step, no_such_argument, optional, seeds
+from headrace.envs.base import Step, no_such_argument, numbers, optional, seeds
 from headrace.envs.spaces import Actions, MisfitError, Observations, Rows, observations
 from headrace.envs.stepped import Stepped, quiet
 from headrace.errors import EnvError, nearest, sentence
@@ -65,10 +65,11 @@ class PettingZooEnv(Stepped):
         seen: list[Any] = []
         gains: list[float] = []
         ended: list[int] = []
+        infos: list[Any] = []
         for index, env in enumerate(self._envs):
             chosen = dict(zip(self._agents, choices[index * team : (index + 1) * team], strict=True))
             try:
-                obs, paid, terminated, truncated, _ = env.step(chosen)
+                obs, paid, terminated, truncated, info = env.step(chosen)
                 seen.extend(obs[agent] for agent in self._agents)
                 gain = sum(float(paid[agent]) for agent in self._agents) / team
                 over = [agent for agent in self._agents if terminated[agent] or truncated[agent]]
@@ -81,6 +82,7 @@ class PettingZooEnv(Stepped):
             except Exception as error:
                 raise self._blame(index, error) from error
             gains.append(gain)
+            infos.append(_mean_info(info) if index in ended else {})
         self._returns += gains
         self._take_in(buffers.next_obs, seen)
         buffers.pay(gains)
@@ -90,7 +92,7 @@ class PettingZooEnv(Stepped):
         if not ended:
             return Step(next_obs, buffers.reward, self._none, self._none, next_obs)
         buffers.obs.copy(buffers.next_obs)
-        self._end(ended)
+        self._end(ended, infos)
         for index in ended:
             self._reset_one(index, buffers.obs, None)
         self._require_finite(buffers.obs.tree, "a first observation")
@@ -170,6 +172,13 @@ def _module(name: str, path: str) -> Any:
             return optional(path, "marl", name)
     known = [module.name for module in pkgutil.iter_modules(package.__path__)]
     raise EnvError(f"'{name}' is not a module of {parent}{nearest(last, known) or '.'}")
+
+
+def _mean_info(info: Any) -> dict[str, float]:
+    """What the infos of a team say: means over the agents that say it."""
+    each = [numbers(one) for one in info.values()]
+    names = {name for one in each for name in one}
+    return {name: float(np.mean([one[name] for one in each if name in one])) for name in sorted(names)}
 
 
 def _agents(env: Any, name: str) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.envs.base import Episode, LocalEnv
+from headrace.envs.base import Episode, LocalEnv, numbers
 from headrace.envs.spaces import MisfitError, Observations, Rows
 from headrace.errors import EnvError, sentence
 from headrace.types import EnvSpec
@@ -51,10 +51,11 @@ class Stepped(LocalEnv):
         self._began = [0] * self.spec.num_envs
         self._returns = np.zeros(self.spec.num_envs)
 
-    def _end(self, ended: Sequence[int]) -> None:
-        """Note the episodes that ended at this step."""
+    def _end(self, ended: Sequence[int], infos: Sequence[Any]) -> None:
+        """Note the episodes that ended at this step, and what the infos of theirs say."""
         for index in ended:
-            self._finished.append(Episode(float(self._returns[index]), self._count - self._began[index]))
+            length = self._count - self._began[index]
+            self._finished.append(Episode(float(self._returns[index]), length, numbers(infos[index])))
             self._began[index] = self._count
             self._returns[index] = 0.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ class Options:
     eval_episodes: int = 10
     eval_every: int | None = None
     """Environment steps between two evaluations; None means a share of the time."""
+    log_info: Sequence[str] = ()
+    """Numbers in the info at the end of an episode that are logged, by name."""
     view: str = "off"
     """off, ring (pictures that a page can read) or window."""
     record_every: float | None = None

@@ -21,7 +21,7 @@ from headrace.channels.table import require_table
 from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
-from headrace.envs import Episode, recipe_json
+from headrace.envs import recipe_json
 from headrace.errors import DivergenceError, FragmentError, PlanError, UsageError
 from headrace.graph import Graph, Plan
 from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
@@ -63,7 +63,7 @@ class Processes(Runtime):
             prove(plan, part, self.start)
 
         def share(layout: Any) -> Shared:
-            return Shared(layout, plan, part, self.start, options.eval_episodes)
+            return Shared(layout, plan, part, self.start, options)
 
         self.memory = Memory.create(measure(share), "what the processes share", "set hidden to smaller sizes")
         self.shared = share(self.memory.layout())
@@ -197,8 +197,7 @@ class Processes(Runtime):
         for replica in range(len(shared.finished)):
             newest = int(shared.finished[replica])
             for i in range(max(int(self.read[replica]), newest - EPISODES), newest):
-                reward, length = shared.episodes[replica, i % EPISODES]
-                progress.episodes.append(Episode(float(reward), int(length)))
+                progress.episodes.append(shared.reported(replica, i))
             self.read[replica] = newest
 
     def _heed(self) -> None:
@@ -257,7 +256,8 @@ class Processes(Runtime):
             actor[bound.cell] = jax.tree.unflatten(jax.tree.structure(like), arrays[:count])
             arrays = arrays[count:]
         lengths = tuple(int(n) for n in table[1])
-        return Score(tuple(table[0].tolist()), lengths, int(version), int(steps), actor)
+        successes = tuple(table[2][~np.isnan(table[2])].tolist())
+        return Score(tuple(table[0].tolist()), lengths, int(version), int(steps), actor, successes)
 
     def version(self) -> int:
         return max(weights.version for weights in self.shared.weights)

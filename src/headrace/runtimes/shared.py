@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -16,11 +17,12 @@ from headrace.channels.memory import Layout
 from headrace.channels.queue import Queue
 from headrace.channels.table import Table
 from headrace.core.cells import Cell
-from headrace.envs import Episode, Step
+from headrace.envs import SUCCESS, Episode, Step
 from headrace.graph import Graph, Node, Plan
 from headrace.graph.compile import Shelf, Ticket, bases, share_of
 from headrace.graph.gradients import changes
 from headrace.graph.reports import Divergence, Report, measured, metric_names
+from headrace.runtimes.base import Options
 from headrace.runtimes.pace import Pace
 from headrace.runtimes.part import table_of
 from headrace.types import Array, struct
@@ -43,8 +45,8 @@ Role = Literal["environment", "sampler", "loop", "learner", "applier", "evaluato
 class Shared:
     """Made alike in every process, so that all see the same arrays."""
 
-    def __init__(self, layout: Layout, plan: Plan, part: Graph, cells: dict[str, Cell], episodes: int):
-        """`part` is the graph of one replica of the loop; `episodes` is how many one evaluation plays."""
+    def __init__(self, layout: Layout, plan: Plan, part: Graph, cells: dict[str, Cell], options: Options):
+        """`part` is the graph of one replica of the loop."""
         graph = plan.graph
         self.plan = plan
         self.shelf = Shelf(cells)
@@ -72,7 +74,9 @@ class Shared:
         self.lags = layout.array((self.replicas, 8), np.int64)
         """Of each sampler: versions behind, summed over its passes; its passes; the most since that was last asked."""
         self.finished = layout.counters(reporting)
-        self.episodes = layout.array((reporting, EPISODES, 2), np.float64)
+        self.said = (SUCCESS, *options.log_info)
+        """What is passed on of the info at the end of an episode."""
+        self.episodes = layout.array((reporting, EPISODES, 2 + len(self.said)), np.float64)
         self.names = metric_names(graph)
         self.metrics = layout.array((max(1, len(self.names)), 2), np.float64)
         """What learning last measured, and whether it was measured at all."""
@@ -91,8 +95,9 @@ class Shared:
         self.state = [Latest(layout, [structs[i] for i in places]) for places in self.owned]
         played = [structs[i] for bound in graph.play.reads for i in self.shelf.modules[bound.cell]]
         counts = jax.ShapeDtypeStruct((2,), np.int64)
-        self.score = Latest(layout, [jax.ShapeDtypeStruct((2, episodes), np.float64), counts, *played])
-        """The newest evaluation: returns and lengths, version and environment steps, the actor that played."""
+        self.score = Latest(layout, [jax.ShapeDtypeStruct((3, options.eval_episodes), np.float64), counts, *played])
+        """The newest evaluation: returns, lengths, successes (NaN where none is said); version and environment steps;
+        the actor that played."""
         self.frame = Latest(layout, [jax.ShapeDtypeStruct(FRAME, np.uint8), jax.ShapeDtypeStruct((5,), np.float64)])
         """The newest picture: pixels; height, width, episode, step, return so far."""
         self.lockstep = _lockstep(layout, plan) if plan.remote else None
@@ -221,8 +226,15 @@ class Shared:
     def report(self, replica: int, episodes: list[Episode]) -> None:
         """Hand over the episodes that a sampler finished."""
         for episode in episodes:
-            self.episodes[replica, self.finished[replica] % EPISODES] = episode
+            said = [episode.info.get(name, math.nan) for name in self.said]
+            self.episodes[replica, self.finished[replica] % EPISODES] = [episode.reward, episode.length, *said]
             self.finished[replica] += 1
+
+    def reported(self, replica: int, number: int) -> Episode:
+        """The episode that a sampler reported as its `number`-th."""
+        reward, length, *said = self.episodes[replica, number % EPISODES].tolist()
+        info = {name: value for name, value in zip(self.said, said, strict=True) if not math.isnan(value)}
+        return Episode(reward, int(length), info)
 
     def save(self, flat: Sequence[Any]) -> None:
         """Publish all cells: where every learner, and whoever reads weights, begins."""

@@ -38,7 +38,8 @@ def evaluate(worker: Worker) -> None:
             worker.be_long()
             evaluator = Evaluator(worker.graph, cells, worker.env, worker.task.seed, options.eval_episodes)
         score = evaluator.score(cells, lambda: shared.beat(worker.who))
-        results = np.array([score.returns, score.lengths], np.float64)
+        results = np.full((3, options.eval_episodes), np.nan)
+        results[0], results[1], results[2, : len(score.successes)] = score.returns, score.lengths, score.successes
         actor = [np.asarray(mirror.flat[i]) for i in played]
         shared.score.publish([results, np.array([max(mirror.versions), last]), *actor])
         # The first one compiles, which says nothing about the next.

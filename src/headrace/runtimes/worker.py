@@ -100,7 +100,7 @@ class Worker:
         cells = cell_shapes(self.algorithm, graph)
         self.part = part_of(self.plan, self.algorithm)
         block = Memory.attach(task.memory).layout()
-        self.shared = Shared(block, self.plan, self.part, cells, self.options.eval_episodes)
+        self.shared = Shared(block, self.plan, self.part, cells, self.options)
         self.programs = Programs(graph, self.shared.shelf)
         self.start: list[Any] = [jnp.array(leaf) for leaf in self.shared.begin]
         self.who = self.shared.member(task.role, task.replica)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from headrace.core.cells import Cell
-from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
+from headrace.envs import SUCCESS, HostedJaxEnv, HostEnv, JaxEnv, make
 from headrace.graph import Graph
 from headrace.graph.compile import Programs, Shelf, Ticket, bases
 from headrace.types import Tree
@@ -34,6 +34,8 @@ class Score:
     """Collected when the episodes began."""
     actor: dict[str, Tree] | None = None
     """What played, by cell: None if it is what the cells hold now."""
+    successes: tuple[float, ...] = ()
+    """What `is_success` said at the end of those that said it."""
 
     @property
     def mean_reward(self) -> float:
@@ -42,6 +44,11 @@ class Score:
     @property
     def std_reward(self) -> float:
         return float(np.std(self.returns))
+
+    @property
+    def success_rate(self) -> float | None:
+        """Share of the episodes that reached their goal; None where no episode says."""
+        return float(np.mean(self.successes)) if self.successes else None
 
     @property
     def mean_ep_length(self) -> float:
@@ -87,16 +94,21 @@ class Evaluator:
         self.env.drain()
         returns, lengths = np.zeros(self.episodes), np.zeros(self.episodes, int)
         running = np.ones(self.episodes, bool)
+        successes: list[float] = []
         number = 0
         while running.any() and number < LONGEST:
             step = self.env.step(self.player(obs, number))
             obs = step.obs
             returns += running * step.reward
             lengths += running
-            running &= ~(step.terminated | step.truncated)
+            ended = step.terminated | step.truncated
+            for index, episode in zip(np.flatnonzero(ended), self.env.drain() if ended.any() else (), strict=False):
+                if running[index] and SUCCESS in episode.info:
+                    successes.append(episode.info[SUCCESS])
+            running &= ~ended
             number += 1
             tick()
-        return Score(tuple(returns.tolist()), tuple(lengths.tolist()))
+        return Score(tuple(returns.tolist()), tuple(lengths.tolist()), successes=tuple(successes))
 
     def close(self) -> None:
         self.env.close()

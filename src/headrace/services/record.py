@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from tensorboardX import SummaryWriter
 from tensorboardX.record_writer import register_writer_factory
 
-from headrace.envs import Episode
+from headrace.envs import SUCCESS, Episode
 from headrace.files import write_whole
 from headrace.services.evaluate import Score
 from headrace.services.progress import Progress
@@ -97,10 +98,16 @@ class Recorder:
         self.best = -math.inf
         self.started = (elapsed, env_steps)
         self.last: dict[str, Any] = {}
+        self.log_info: Sequence[str] = ()
+        """What is logged of the info at the end of an episode, besides `is_success`."""
+        self.met: set[str] = set()
+        """Of these, what an episode had."""
 
     def episodes(self, finished: list[Episode]) -> None:
         """Take in finished episodes."""
         self.recent.extend(finished)
+        for episode in finished if len(self.met) < len(self.log_info) else ():
+            self.met |= episode.info.keys() & set(self.log_info)
 
     def evaluated(self, score: Score) -> bool:
         """Take in an evaluation; True if it is the best so far."""
@@ -128,6 +135,10 @@ class Recorder:
             "eval/mean_ep_length": self.score.mean_ep_length if self.score else None,
             "eval/version": self.score.version if self.score else None,
         }
+        measured = {f"rollout/{name}": self._said(name) for name in self.log_info}
+        measured["rollout/success_rate"] = self._said(SUCCESS)
+        measured["eval/success_rate"] = self.score.success_rate if self.score else None
+        line |= {name: value for name, value in measured.items() if value is not None}
         line |= {f"train/{name}": float(value) for name, value in progress.metrics.items()}
         line |= {name: round(value, 4) for name, value in (figures or {}).items()}
         # JSON has no other numbers: what was measured and is not finite is null, as what is not there yet.
@@ -138,6 +149,10 @@ class Recorder:
                 self.events.add_scalar(name, value, progress.env_steps)
         self.last = line
         return line
+
+    def _said(self, name: str) -> float | None:
+        """The mean of what recent episodes that say it said of themselves."""
+        return _mean([episode.info[name] for episode in self.recent if name in episode.info])
 
     def close(self) -> None:
         self.file.close()
