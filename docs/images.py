@@ -11,11 +11,13 @@ from headrace.machine import Machine
 
 ROOT = Path(__file__).resolve().parent
 OWN = f"{ROOT.parent / 'examples' / 'inference_server.py'}:inference_server"
-MACHINE = Machine(cores=2, memory=1 << 34, devices=("cpu:0", "cpu:1"))
+MACHINE = Machine(cores=2, memory=1 << 34, devices=("cpu:0",))
+DEVICES = Machine(cores=2, memory=1 << 34, devices=("cpu:0", "cpu:1"))
+"""For the policy that wants one for each replica."""
 PLANS: dict[str, tuple[Any, str, str, int | None]] = {
     "sac-single": ("sac", "HalfCheetah-v5", "single", None),
     "sac-coarse": ("sac", "HalfCheetah-v5", "single_learner_coarse", 4),
-    "sac-dual": ("sac", "HalfCheetah-v5", "dual_device", 2),
+    "sac-dual": ("sac", "HalfCheetah-v5", "dual_device", None),
     "sac-device": ("sac", "gymnax:Pendulum-v1", "device_only", 2),
     "sac-inference": ("sac", "HalfCheetah-v5", OWN, 2),
     "ppo-coarse": ("ppo", "CartPole-v1", "single_learner_coarse", 2),
@@ -33,7 +35,8 @@ PLANS: dict[str, tuple[Any, str, str, int | None]] = {
 
 def main() -> None:
     for name, (algorithm, env, policy, replicas) in PLANS.items():
-        drawn = render(headrace.plan(algorithm, env, policy, replicas=replicas, machine=MACHINE), "svg")
+        machine = DEVICES if policy == "device_only" else MACHINE
+        drawn = render(headrace.plan(algorithm, env, policy, replicas=replicas, machine=machine), "svg")
         (ROOT / "images" / f"{name}.svg").write_text(drawn + "\n")
 
 

@@ -24,6 +24,7 @@ from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, env_id, recipe, recipe_json
 from headrace.errors import CallbackError, CheckpointError, DivergenceError, HeadraceError, UsageError, nearest
 from headrace.graph import Plan
+from headrace.graph.words import asked_words
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.recorded import restore
 from headrace.runtimes import RUNTIMES, Options, Processes
@@ -141,6 +142,9 @@ def train(
         whole = graphs.verify(choice.place(whole), Machine.detect())
     if whole.graph.spec.pure and wanted.log_info:
         raise UsageError("--log-info is for environments stepped on the host; one written in JAX gives no info.")
+    if progress is not False:
+        for fragment in (fragment for fragment in whole.fragments if fragment.asked):
+            _say(f"headrace: replicas of '{fragment.id}': {asked_words(fragment)}, because some would share a core.")
     # A cell with its optimiser's state and what an update computes on the way.
     require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
     wanted = replace(wanted, steps=goal.steps, videos=str(directory / "videos"))

@@ -10,18 +10,21 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from headrace.algorithms import PPO, SAC, TD3
+from headrace.algorithms import A3C, PPO, SAC, TD3
 from headrace.errors import UsageError
 from headrace.graph import Cut, Edge, Fragment, Graph, Node, Plan, cut, fuse, trace
 from headrace.graph.ir import Bound, EdgeKind, Role
 from headrace.graph.render import render
+from headrace.graph.svg import TIMES
 from headrace.machine import Machine
-from headrace.policies import single, single_learner_coarse
+from headrace.policies import central, single, single_learner_coarse
 from headrace.types import Box, Dict, Discrete, EnvSpec, struct
 
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 MACHINE = Machine(cores=8, memory=1 << 34, devices=("cpu:0",))
 CHEETAH = EnvSpec("HalfCheetah-v5", Box((17,)), Box((6,), bounded=True), 8)
 LANDER = EnvSpec("LunarLander-v3", Box((8,)), Discrete(4), 8)
@@ -94,9 +97,19 @@ PLANS: dict[str, Callable[[], Plan]] = {
 }
 
 
+@cache
+def made(name: str) -> Plan:
+    return PLANS[name]()
+
+
 @pytest.fixture(params=PLANS)
 def plan(request: pytest.FixtureRequest) -> Plan:
-    return PLANS[request.param]()
+    return made(request.param)
+
+
+@cache
+def drawn(plan: Plan) -> str:
+    return render(plan, "svg")
 
 
 def areas(svg: str, *kinds: str) -> list[Area]:
@@ -125,31 +138,31 @@ def words(svg: str) -> set[str]:
 
 
 def test_no_two_labels_or_nodes_overlap(plan: Plan) -> None:
-    boxes = areas(render(plan, "svg"), "label", "flow-label", "node")
+    boxes = areas(drawn(plan), "label", "flow-label", "node")
     assert not [pair for pair in itertools.combinations(boxes, 2) if overlap(*pair)]
 
 
 def test_labels_of_cuts_stay_out_of_fragments(plan: Plan) -> None:
-    svg = render(plan, "svg")
+    svg = drawn(plan)
     labels, fragments = areas(svg, "label"), areas(svg, "fragment", "replica")
     assert len(labels) == len(plan.cuts)
     assert not [(a, b) for a in labels for b in fragments if overlap(a, b)]
 
 
 def test_fragments_do_not_overlap(plan: Plan) -> None:
-    boxes = areas(render(plan, "svg"), "fragment")
+    boxes = areas(drawn(plan), "fragment")
     assert len(boxes) == len(plan.fragments)
     assert not [pair for pair in itertools.combinations(boxes, 2) if overlap(*pair)]
 
 
 def test_no_cut_crosses_a_label_or_a_node(plan: Plan) -> None:
-    svg = render(plan, "svg")
+    svg = drawn(plan)
     boxes = areas(svg, "label", "flow-label", "node")
     assert not [(line, box) for line in segments(svg, "cut") for box in boxes if overlap(line, box, slack=0.5)]
 
 
 def test_no_two_cuts_run_on_one_line(plan: Plan) -> None:
-    svg = render(plan, "svg")
+    svg = drawn(plan)
     lines = [(x0 - 1, y0 - 1, x1 + 1, y1 + 1) for x0, y0, x1, y1 in segments(svg, "cut")]
     flat = [line for line in lines if line[3] - line[1] < 2.5 and line[2] - line[0] > 16]
     tall = [line for line in lines if line[2] - line[0] < 2.5 and line[3] - line[1] > 16]
@@ -158,15 +171,15 @@ def test_no_two_cuts_run_on_one_line(plan: Plan) -> None:
 
 
 def test_everything_is_inside_the_drawing(plan: Plan) -> None:
-    svg = render(plan, "svg")
+    svg = drawn(plan)
     root = ET.fromstring(svg)
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
-    drawn = [*areas(svg, "label", "flow-label", "node", "fragment", "replica", "tag", "pill"), *segments(svg, "cut")]
-    assert all(a >= 0 and b >= 0 and c <= width and d <= height for a, b, c, d in drawn)
+    found = [*areas(svg, "label", "flow-label", "node", "fragment", "replica", "tag", "pill"), *segments(svg, "cut")]
+    assert all(a >= 0 and b >= 0 and c <= width and d <= height for a, b, c, d in found)
 
 
 def test_svg_names_every_node_and_cut(plan: Plan) -> None:
-    said = words(render(plan, "svg"))
+    said = words(drawn(plan))
     assert {node.id for node in plan.graph.nodes} <= said
     assert {fragment.id for fragment in plan.fragments} <= said
     assert {c.what for c in plan.cuts} <= said
@@ -209,6 +222,62 @@ def test_nothing_crosses_in_a_single_fragment() -> None:
 def test_replicas_are_cards_behind() -> None:
     assert len(areas(render(PLANS["sac coarse"](), "svg"), "replica")) == 2
     assert len(areas(render(PLANS["sac single"](), "svg"), "replica")) == 0
+
+
+def test_fewer_replicas_than_asked_for_are_said() -> None:
+    fused = fuse(single_learner_coarse(traced("sac"), MACHINE, replicas=4), cores=2)
+    assert "collect  x2  local, cpu:0, asked for 4, fused into 2\n" in render(fused, "text")
+    assert "local · cpu:0 · asked for 4, fused into 2" in words(render(fused, "svg"))
+    assert "asked" not in render(made("sac coarse"), "text")
+
+
+def test_what_applies_gradients_is_connected() -> None:
+    graph = trace(A3C(num_envs=8), LANDER)
+    svg = render(central(graph, MACHINE, 2), "svg")
+    assert {"apply gradients", "gradients", "actor, critic", "central · staleness 2"} <= words(svg)
+    assert len(areas(svg, "label")) == 2
+    assert len(areas(svg, "fragment")) == 2
+    text = render(central(graph, MACHINE, 2), "text")
+    assert re.search(r"\n  learn -> apply gradients +central +staleness 2\n    gradients\n", text)
+    assert re.search(r"\n  apply gradients -> learn +central +staleness 2 +[\d.]+ KiB\n    actor, critic: ", text)
+
+
+def test_a_stage_that_two_fragments_compute_is_shown_in_both() -> None:
+    graph = traced("sac")
+    computed = Node("relabel", "stage", "relabel", (), (), role="computing", domain="learn")
+    edges = [dataclasses.replace(e, source="relabel") if e.source == "replay.sample" else e for e in graph.edges]
+    edges.append(Edge("replay.sample", "relabel", "batch", graph.source.output, "data"))
+    graph = dataclasses.replace(graph, nodes=(*graph.nodes, computed), edges=tuple(edges))
+    collect = tuple(node.id for node in graph.where(domain="collect"))
+    learn = (("replay.sample", "relabel", "learn_critic"), ("relabel", "learn_actor"))
+    fragments = [Fragment(f"f{i}", nodes) for i, nodes in enumerate((collect, *learn))]
+    both = cut(graph, "mine", tuple(fragments), staleness=1)
+    assert {"relabel", "relabel (copy)"} <= words(render(both, "svg"))
+    assert re.search(r"replay\.sample -> relabel \(copy\) +table", render(both, "text"))
+    assert "relabel (copy) -> learn_actor" in render(both, "text")
+
+
+def test_the_legend_has_the_colours_of_the_drawing() -> None:
+    root = ET.fromstring(drawn(made("sac coarse")))
+    rects = list(root.iter("{http://www.w3.org/2000/svg}rect"))
+    fills = {kind: {r.get("fill") for r in rects if r.get("class") == kind} for kind in ("tag", "sample")}
+    assert fills["tag"] <= fills["sample"]
+
+
+def test_the_pictures_of_the_documentation_fit_a_page() -> None:
+    for path in IMAGES.glob("*.svg"):
+        assert float(ET.fromstring(path.read_text()).attrib["width"]) <= 1010, path
+
+
+def test_text_and_picture_of_dual_device_agree() -> None:
+    page = (IMAGES.parent / "policies.md").read_text()
+    block = page.split("## dual_device")[1].split("```")[1]
+    heads = re.findall(r"^(\w+)  x(\d+)  (.+)$", block, re.MULTILINE)
+    assert [name for name, _, _ in heads] == ["collect", "learn_rest", "learn_acting"]
+    said = words((IMAGES / "sac-dual.svg").read_text())
+    assert {name for name, _, _ in heads} | {place.replace(", ", " · ") for _, _, place in heads} <= said
+    badges = {f"{TIMES}{number}" for _, number, _ in heads if number != "1"}
+    assert badges == {word for word in said if word.startswith(TIMES)}
 
 
 def test_json_is_the_plan(plan: Plan) -> None:

@@ -53,6 +53,7 @@ class End:
     """The gutter it is in, for a cut edge."""
     y: float = 0.0
     lane: float = 0.0
+    """Its number from the node outwards, then where it is."""
     goal: Point = (0.0, 0.0)
 
 

@@ -1,10 +1,13 @@
 """layout: where every box, arrow and label of a drawn plan goes.
 
-Fragments stand in columns, in the order data flows. Between two columns is a gutter: lanes on either side and
-between them the labels, one above the other. An arrow leaves its node, follows a lane of its own to the height of
-its label, and a lane beyond the label to its target. An arrow that would cross a column goes above all columns when
-it points right and below them when it points left, with its label in the width of a column. So an arrow may cross
-an arrow, but never a label.
+Fragments stand in columns, in the order data flows; where that is too wide for a page, neighbouring columns become
+one. Between two columns is a gutter: lanes on either side and between them the labels, one above the other. An arrow
+leaves its node, follows a lane to the height of its label, and a lane beyond the label to its target. An arrow that
+would cross a column goes above all columns when it points right and below them when it points left, with its label in
+the width of a column. So an arrow may cross an arrow, but never a label.
+
+Heights come first, for nothing in them depends on widths; then lanes are shared by arrows that do not meet, and what
+these need gives the widths.
 """
 
 from __future__ import annotations
@@ -21,10 +24,8 @@ from headrace.graph.canvas import (
     Flow,
     Layout,
     Link,
-    Point,
     Rect,
     Side,
-    lane_width,
     nowhere,
     tag_rows,
     tag_width,
@@ -32,6 +33,7 @@ from headrace.graph.canvas import (
 )
 from headrace.graph.ir import Edge, Node
 from headrace.graph.plan import Cut, Fragment, Plan
+from headrace.graph.routes import GAP, LANE, SHOULDER, SIDES, aim, route, take_lanes
 from headrace.graph.words import often_words, place_words, shape_words
 from headrace.machine import gib
 
@@ -39,41 +41,58 @@ T = TypeVar("T")
 
 Ports = dict[tuple[str, Side], list[tuple[End, int, str]]]
 
-SIDES: tuple[Side, Side] = ("left", "right")
 MARGIN, TITLE = 28.0, 100.0
 PAD, HEADER = 18.0, 62.0
-GAP = 34.0
-"""Between two nodes: room for an arrow and two lines beside it."""
-LANE, SHOULDER = 13.0, 24.0
 PORT = 11.0
 """Between two arrows on one side of a node, at least."""
 LABEL_COLUMNS = 28
 """Characters in a line of a label."""
 LABEL_GAP = 18.0
+WIDEST = 1000.0
+"""What a page shows without making it smaller."""
 CLEAR = 12.0
 """Between the level of a label and an arrow that is not its own: the rounded corners must not touch."""
 
 
 def layout(plan: Plan, width: float) -> Layout:
-    """Place a plan, in at least this width."""
-    columns = _columns(plan, {fragment.id: _box(plan, fragment) for fragment in plan.fragments})
-    where = {node.id: i for i, column in enumerate(columns) for box in column for node in box.nodes}
+    """Place a plan, in at least this width, and within a page's if it can be."""
+    natural = _columns(plan)
+    best = _laid(plan, natural, width)
+    for fewer in range(len(natural) - 1, 0, -1):
+        if best.width <= WIDEST:
+            break
+        starts = itertools.combinations(range(1, len(natural)), fewer - 1)
+        merged = (
+            [[one for column in natural[i:j] for one in column] for i, j in itertools.pairwise((0, *at, len(natural)))]
+            for at in starts
+        )
+        best = min([best, *(_laid(plan, columns, width) for columns in merged)], key=lambda drawn: drawn.width)
+    return best
+
+
+def _laid(plan: Plan, columns: list[list[Fragment]], width: float) -> Layout:
+    """Place a plan whose fragments stand in these columns."""
+    boxes = [[_box(plan, fragment) for fragment in column] for column in columns]
+    where = {node.id: i for i, column in enumerate(boxes) for box in column for node in box.nodes}
     edges = {(edge.source, edge.target, edge.what): edge for edge in plan.graph.edges}
     links = [_link(cut, edges.get((cut.source, cut.target, cut.what)), where) for cut in plan.cuts]
-    drawn = Layout(columns, links)
+    drawn = Layout(boxes, links)
     above = _rows(link for link in links if link.rising)
     top = TITLE + sum(map(_row_height, above))
-    centres = _place_columns(drawn, width)
     ports = _ports(drawn)
     _place_nodes(drawn, ports, top)
     _place_ports(drawn, ports)
     bottom = max(box.rect.bottom for box in drawn.boxes)
     for gutter in range(len(columns)):
         bottom = max(bottom, _place_labels(drawn, gutter, top))
-    _place_rows(above[::-1], TITLE, centres)
+    _place_rows(above[::-1], TITLE)
     below = _rows(link for link in links if link.over and not link.rising)
-    drawn.height = _place_rows(below, bottom + LABEL_GAP, centres)
-    _route(drawn)
+    drawn.height = _place_rows(below, bottom + LABEL_GAP)
+    for link in links:
+        aim(link)
+    lanes = [[take_lanes(drawn.ends(gutter, side)) for side in ("right", "left")] for gutter in range(len(columns))]
+    _place_across(drawn, lanes, width)
+    route(drawn)
     return drawn
 
 
@@ -115,7 +134,7 @@ def _node_width(node: Node) -> float:
     return max([title, *(sum(tag_width(cell) + 5 for cell, _ in row) + 19 for row in tag_rows(node))])
 
 
-def _columns(plan: Plan, boxes: dict[str, Box]) -> list[list[Box]]:
+def _columns(plan: Plan) -> list[list[Fragment]]:
     """Fragments by how far data has come to reach them; those that only read cells come after the writers."""
     order = [fragment.id for fragment in plan.fragments]
     before: dict[str, dict[bool, set[str]]] = {name: {False: set(), True: set()} for name in order}
@@ -129,9 +148,9 @@ def _columns(plan: Plan, boxes: dict[str, Box]) -> list[list[Box]]:
         level[name] = 1 + max((level[other] for other in feeding), default=-1)
     # A service without nodes touches no edge; it stands with what comes last.
     last = max(level.values())
-    columns: list[list[Box]] = [[] for _ in range(last + 1)]
-    for name in order:
-        columns[level[name] if boxes[name].nodes else last].append(boxes[name])
+    columns: list[list[Fragment]] = [[] for _ in range(last + 1)]
+    for fragment in plan.fragments:
+        columns[level[fragment.id] if fragment.nodes else last].append(fragment)
     return [column for column in columns if column]
 
 
@@ -175,30 +194,39 @@ def _row_height(row: list[Link]) -> float:
     return max(link.label.h for link in row) + LABEL_GAP
 
 
-def _place_rows(rows: list[list[Link]], y: float, centres: list[float]) -> float:
+def _place_rows(rows: list[list[Link]], y: float) -> float:
     for row in rows:
         for link in row:
-            link.label.x = centres[link.over[len(link.over) // 2]] - link.label.w / 2
             link.label.y = y
         y += _row_height(row)
     return y
 
 
-def _place_columns(drawn: Layout, width: float) -> list[float]:
-    """Give every column its width and every gutter room for its lanes and labels; return the columns' centres."""
+def _place_across(drawn: Layout, lanes: list[list[int]], width: float) -> None:
+    """Give every column its width and every gutter room for its lanes and labels, and everything its place in them."""
     over = [[link.label.w for link in drawn.links if i in link.over] for i in range(len(drawn.columns))]
     widths = [max([*map(_box_width, column), *over[i]]) for i, column in enumerate(drawn.columns)]
-    gutters = [_gutter_width(drawn, i) for i in range(len(drawn.columns))]
+    gutters = [_gutter_width(drawn, i, sum(lanes[i])) for i in range(len(drawn.columns))]
     content = sum(widths) + sum(gutters)
     drawn.width = max(width, content + 2 * MARGIN)
     x = (drawn.width - content) / 2
     centres = []
-    for column, w, gutter in zip(drawn.columns, widths, gutters, strict=True):
+    for i, (column, w) in enumerate(zip(drawn.columns, widths, strict=True)):
         for box in column:
             box.rect.x, box.rect.w = x, w
+            for node in box.nodes:
+                drawn.nodes[node.id].x = x + (w - box.inner_width) / 2 + box.margin("left")
         centres.append(x + w / 2)
-        x += w + gutter
-    return centres
+        labels = drawn.labelled(i)
+        for link in labels:
+            link.label.x = x + w + SHOULDER + LANE * lanes[i][0]
+            link.label.w = max(other.label.w for other in labels)
+        x += w + gutters[i]
+    for link in drawn.links:
+        if link.over:
+            link.label.x = centres[link.over[len(link.over) // 2]] - link.label.w / 2
+        for end in (link.source, link.target):
+            end.goal = (link.label.right if end.side == "left" else link.label.x, end.goal[1])
 
 
 def _box_width(box: Box) -> float:
@@ -206,9 +234,8 @@ def _box_width(box: Box) -> float:
     return 2 * PAD + max(box.inner_width, title, text_width(place_words(box.fragment, " · "), 11))
 
 
-def _gutter_width(drawn: Layout, gutter: int) -> float:
+def _gutter_width(drawn: Layout, gutter: int, lanes: int) -> float:
     labels = [link.label.w for link in drawn.labelled(gutter)]
-    lanes = len(drawn.ends(gutter, "left")) + len(drawn.ends(gutter, "right"))
     if not lanes:
         return 48.0 if gutter + 1 < len(drawn.columns) else 0.0
     return 2 * SHOULDER + LANE * lanes + max(labels, default=0.0)
@@ -231,9 +258,8 @@ def _place_nodes(drawn: Layout, ports: Ports, top: float) -> None:
 
 def _stack_nodes(drawn: Layout, box: Box, heights: dict[str, float]) -> None:
     y = box.rect.y + HEADER
-    x = box.rect.x + (box.rect.w - box.inner_width) / 2 + box.margin("left")
     for node in box.nodes:
-        drawn.nodes[node.id] = Rect(x, y, box.node_width, heights[node.id])
+        drawn.nodes[node.id] = Rect(0, y, box.node_width, heights[node.id])
         y += heights[node.id] + GAP
 
 
@@ -267,11 +293,8 @@ def _place_labels(drawn: Layout, gutter: int, top: float) -> float:
     links = sorted(drawn.labelled(gutter), key=_wish)
     if not links:
         return top
-    left = drawn.columns[gutter][0].rect.right + SHOULDER + LANE * len(drawn.ends(gutter, "right"))
-    width = max(link.label.w for link in links)
     y = -math.inf
     for link in links:
-        link.label.x, link.label.w = left, width
         link.label.y = max(_wish(link) - link.label.h / 2, y)
         y = link.label.bottom + LABEL_GAP
     shift = sum(_wish(link) - link.label.middle for link in links) / len(links)
@@ -295,80 +318,13 @@ def _settle(drawn: Layout, gutter: int, link: Link, lowest: float) -> None:
             link.label.y += step
             break
     others = [e for side in SIDES for e in drawn.ends(gutter, side) if e is not link.source and e is not link.target]
-    while any(abs(end.y - level) < CLEAR for end in others for level in link.levels):
+    upper, lower = sorted((link.source.y, link.target.y))
+
+    def near() -> bool:
+        """Whether an arrow meets its label where another one leaves a node, or its own other end does."""
+        first, second = link.levels
+        own = link.same_side and min(abs(upper - second), abs(lower - first)) < CLEAR
+        return own or any(abs(end.y - level) < CLEAR for end in others for level in (first, second))
+
+    while near():
         link.label.y += 2
-
-
-def _route(drawn: Layout) -> None:
-    for link in drawn.links:
-        _aim(link)
-    for gutter, column in enumerate(drawn.columns):
-        after = drawn.columns[gutter + 1][0].rect.x if gutter + 1 < len(drawn.columns) else 0.0
-        for i, end in enumerate(_untangled(drawn.ends(gutter, "right"))):
-            end.lane = column[0].rect.right + SHOULDER + LANE * i
-        for i, end in enumerate(_untangled(drawn.ends(gutter, "left"))):
-            end.lane = after - SHOULDER - LANE * i
-    for link in drawn.links:
-        link.points = [_way(drawn, link.source), _way(drawn, link.target)[::-1]]
-    for box in drawn.boxes:
-        _route_down(drawn, box)
-        _route_beside(drawn, box)
-
-
-def _aim(link: Link) -> None:
-    """Point both ends at the label, at the level of their port where that is near: the arrow is then straight."""
-    for end, level in zip(sorted((link.source, link.target), key=lambda end: end.y), link.levels, strict=True):
-        x = link.label.right if end.side == "left" else link.label.x
-        end.goal = (x, end.y if abs(end.y - level) < 8 else level)
-
-
-def _untangled(ends: list[End]) -> list[End]:
-    """Ends in the order of their lanes, from the node outwards, each put where it crosses least."""
-    order: list[End] = []
-    for end in ends:
-        order = min(([*order[:i], end, *order[i:]] for i in range(len(order) + 1)), key=_crossings)
-    return order
-
-
-def _crossings(ends: list[End]) -> int:
-    def within(y: float, end: End) -> bool:
-        return min(end.y, end.goal[1]) < y < max(end.y, end.goal[1])
-
-    return sum(within(far.y, near) + within(near.goal[1], far) for near, far in itertools.combinations(ends, 2))
-
-
-def _way(drawn: Layout, end: End) -> list[Point]:
-    rect = drawn.nodes[end.node]
-    x = rect.x if end.side == "left" else rect.right
-    return [(x, end.y), (end.lane, end.y), (end.lane, end.goal[1]), end.goal]
-
-
-def _route_down(drawn: Layout, box: Box) -> None:
-    """Arrows from a node to the next one, in the gap between them, with their words to the right."""
-    beside: dict[str, list[Flow]] = defaultdict(list)
-    for flow in box.flows:
-        if flow.down:
-            beside[flow.source.node].append(flow)
-    for node, flows in beside.items():
-        rect, step = drawn.nodes[node], box.node_width / (len(flows) + 1)
-        for i, flow in enumerate(flows):
-            x = rect.x + step * (i + 1)
-            flow.points = [(x, rect.bottom), (x, rect.bottom + GAP)]
-            flow.label.x, flow.label.y = x + 6, rect.bottom + (GAP - flow.label.h) / 2
-
-
-def _route_beside(drawn: Layout, box: Box) -> None:
-    """Arrows along the sides of the nodes, with their words on the lane, between two nodes."""
-    rows = [drawn.nodes[node.id] for node in box.nodes]
-    places = {node.id: i for i, node in enumerate(box.nodes)}
-    for side, sign in zip(SIDES, (-1, 1), strict=True):
-        reach = 6.0
-        for lane in box.lanes[side]:
-            for flow in lane:
-                edge = rows[0].right if sign > 0 else rows[0].x
-                x = edge + sign * (reach + lane_width(lane) / 2)
-                flow.points = [(edge, flow.source.y), (x, flow.source.y), (x, flow.target.y), (edge, flow.target.y)]
-                gap = (places[flow.source.node] + places[flow.target.node] - 1) // 2
-                flow.label.x = x - flow.label.w / 2
-                flow.label.y = (rows[gap].bottom + rows[gap + 1].y - flow.label.h) / 2
-            reach += lane_width(lane)

@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
 from headrace.errors import UsageError, nearest
-from headrace.graph.copies import with_copies
 from headrace.graph.ir import Edge, Node
 from headrace.graph.plan import Cut, Fragment, Plan
+from headrace.graph.shown import shown
 from headrace.graph.svg import draw
 from headrace.graph.words import often_words, place_words, shape_words
 from headrace.machine import gib
@@ -74,7 +74,7 @@ def _crosses(plan: Plan) -> list[str]:
         return ["crosses", "  nothing"]
     edges = {(edge.source, edge.target, edge.what): edge for edge in plan.graph.edges}
     carried = [edges.get((cut.source, cut.target, cut.what)) for cut in plan.cuts]
-    rows = _aligned([_cut_row(plan, cut, edge) for cut, edge in zip(plan.cuts, carried, strict=True)], indent=2)
+    rows = _aligned([_cut_row(cut, edge) for cut, edge in zip(plan.cuts, carried, strict=True)], indent=2)
     lines = ["crosses"]
     for row, cut, edge in zip(rows, plan.cuts, carried, strict=True):
         shape = ", ".join(word.replace(" ", GLUE) for word in shape_words(edge)) if edge else ""
@@ -82,11 +82,9 @@ def _crosses(plan: Plan) -> list[str]:
     return lines
 
 
-def _cut_row(plan: Plan, cut: Cut, edge: Edge | None) -> tuple[str, ...]:
-    target = cut.target
-    if cut.channel == "central":  # applying gradients is no node of the loop, but the whole of a fragment
-        target = next((fragment.id for fragment in plan.fragments if not fragment.nodes), target)
-    return (f"{cut.source} -> {target}", cut.channel, f"staleness {cut.staleness}", gib(edge.bytes) if edge else "")
+def _cut_row(cut: Cut, edge: Edge | None) -> tuple[str, ...]:
+    way = f"{cut.source} -> {cut.target}"
+    return way, cut.channel, f"staleness {cut.staleness}", gib(edge.bytes) if edge else ""
 
 
 def _brief(edge: Edge) -> str:
@@ -112,7 +110,7 @@ def _fit(line: str, indent: int) -> list[str]:
 
 
 FORMATS: dict[str, Callable[[Plan], str]] = {
-    "text": lambda plan: _text(with_copies(plan)),
+    "text": lambda plan: _text(shown(plan)),
     "json": _json,
-    "svg": lambda plan: draw(with_copies(plan)),
+    "svg": lambda plan: draw(shown(plan)),
 }

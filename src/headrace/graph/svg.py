@@ -167,7 +167,8 @@ def _sample(key: str, x: float, y: float) -> Iterator[str]:
         fill, edge = ROLES[key]
         yield _rect(Rect(x, y - 7, 24, 14), fill, edge, 4, "sample")
     elif key in ("reads", "writes"):
-        yield _rect(Rect(x, y - 6, 24, 12), INK if key == "writes" else CARD, INK, 4, "sample", 0.8)
+        edge = ROLES["learning"][1]  # as the tags of a stage that does both
+        yield _rect(Rect(x, y - 6, 24, 12), edge if key == "writes" else CARD, edge, 4, "sample", 0.8)
     elif key in ("flow", "state"):
         yield _path(line, LINE, 1.2, "sample", "3 3" if key == "state" else "")
         yield _head(line, LINE, 6)

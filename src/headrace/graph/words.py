@@ -26,9 +26,15 @@ def often_words(node: Node) -> str:
 
 
 def place_words(fragment: Fragment, separator: str) -> str:
-    """Where a fragment runs, and how many passes are one program."""
+    """Where a fragment runs, how many passes are one program, and what became of more replicas."""
     fused = [f"{fragment.repeat} passes fused"] if fragment.repeat > 1 else []
-    return separator.join([fragment.place, fragment.device, *fused])
+    fewer = [asked_words(fragment)] if fragment.asked else []
+    return separator.join([fragment.place, fragment.device, *fused, *fewer])
+
+
+def asked_words(fragment: Fragment) -> str:
+    """What became of replicas that would have shared cores."""
+    return f"asked for {fragment.asked}, fused into {fragment.replicas}"
 
 
 def _name(path: Sequence[Any]) -> str:
