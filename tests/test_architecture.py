@@ -42,9 +42,10 @@ ALLOWED: dict[str, set[str]] = {
     "launch": BASE
     | {"core", "envs", "graph", "machine", "runtimes", "services", "session", "tune", "api", "auto"}
     | {"recorded"},
+    "seeds": BASE | {"envs", "runtimes", "services", "session", "api", "launch"},
     "cli": BASE
     | {"core", "trial", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api", "launch"}
-    | {"recorded"},
+    | {"recorded", "seeds"},
 }
 ENVS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1", "mappo": "pettingzoo:mpe2.simple_spread_v3"}
 """Where an algorithm does not learn CartPole-v1."""

@@ -5,6 +5,7 @@ from headrace.api import Actor, Run, plan, trace
 from headrace.core import Algorithm, Config, Env, Learned, Reads, Replay, Rollout, Schedule, Tracked, Writes, stage
 from headrace.errors import HeadraceError
 from headrace.launch import train
+from headrace.seeds import train_seeds
 from headrace.services.callbacks import Event
 from headrace.version import __version__
 
@@ -35,4 +36,5 @@ __all__ = [
     "stage",
     "trace",
     "train",
+    "train_seeds",
 ]

@@ -7,11 +7,11 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import equinox as eqx
 import jax
@@ -53,8 +53,12 @@ CHECKPOINT_EVERY = 300.0
 NO_TUNE = "HEADRACE_NO_TUNE"
 """A variable that, set, keeps `train` from tuning, as `--no-tune` does."""
 
+P = ParamSpec("P")
+Training = Generator[Session, None, Run]
+"""A run under way: yields its session wherever the runtime is to be advanced, and returns the run."""
 
-def train(
+
+def training(
     algorithm: str | type[Algorithm[Any]] | Algorithm[Any] | None = None,
     env: Any = None,
     *,
@@ -76,7 +80,7 @@ def train(
     env_kwargs: Mapping[str, Any] | None = None,
     action_scale: float | None = None,
     **options: Any,
-) -> Run:
+) -> Training:
     """Train, and return the run.
 
         run = headrace.train(SAC(batch_size=512), "Pendulum-v1", seconds=60)
@@ -179,7 +183,7 @@ def train(
         display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)
         try:
             with interruptible(session):
-                session.train(evaluator if wanted.evaluate else None, wanted.eval_every, display, refine)
+                yield from session.train(evaluator if wanted.evaluate else None, wanted.eval_every, display, refine)
         except CallbackError:
             raise  # the session saved everything
         except DivergenceError as error:
@@ -212,6 +216,37 @@ def _last_good(directory: Path) -> str:
     except CheckpointError:
         kept = "there was no checkpoint yet (--checkpoint-every)"
     return f"{kept}; lower learning_rate, or go on all the same with --on-divergence warn"
+
+
+def drive(training: Training, session: Session | None = None) -> Run:
+    """Drive a training to its end; `session` is what it yielded last, if it was begun."""
+    try:
+        session = session or next(training)
+        while True:
+            try:
+                session.runtime.advance()
+            except BaseException as error:
+                training.throw(error)  # it saves what can be saved, and raises
+                raise
+            session = next(training)
+    except StopIteration as end:
+        run: Run = end.value
+        return run
+    finally:
+        training.close()
+
+
+def driven(begin: Callable[P, Training]) -> Callable[P, Run]:
+    """A function that drives a training to its end and returns the run."""
+
+    @wraps(begin)
+    def train(*given: P.args, **named: P.kwargs) -> Run:
+        return drive(begin(*given, **named))
+
+    return train
+
+
+train = driven(training)
 
 
 def tuned(

@@ -53,6 +53,7 @@ class Session:
         self.checkpoint_every = checkpoint_every
         self.callbacks = callbacks or Callbacks()
         self.recorder = Recorder(directory, elapsed, runtime.progress.env_steps)
+        self.eval_share = EVAL_SHARE
         self.interrupted = False
         self.reached = False
 
@@ -72,8 +73,8 @@ class Session:
         eval_every: int | None,
         display: Display,
         refine: Callable[[], str | None] | None = None,
-    ) -> None:
-        """Run until the goal.
+    ) -> Iterator[Session]:
+        """Run until the goal: yields itself wherever its runtime is to be advanced, by whoever drives it.
 
         `evaluators` makes an evaluator, None if nothing is to be evaluated. `refine` is called between two looks and
         may have something to say.
@@ -81,7 +82,7 @@ class Session:
         with ExitStack() as held:
             self.begin(partial(_held, held, evaluators) if evaluators else None, eval_every, display, refine)
             while not self.over:
-                self.runtime.advance()
+                yield self
                 self.look()
             self.end()
 
@@ -144,7 +145,7 @@ class Session:
         progress = self.runtime.progress
         if self.eval_every is not None:
             return progress.env_steps - self.evaluated_at >= self.eval_every
-        return progress.learned > 0 and self.evaluating <= EVAL_SHARE * (self.elapsed - self.before)
+        return progress.learned > 0 and self.evaluating <= self.eval_share * (self.elapsed - self.before)
 
     def _evaluate(self, evaluator: Evaluator) -> Score:
         score = evaluator.score(self.runtime.cells())
@@ -186,24 +187,36 @@ class Session:
         return True
 
 
+INTERRUPTIBLE: list[Session] = []
+"""What Ctrl-C ends: the sessions of this process that are being driven."""
+
+HANDLERS: dict[int, Any] = {}
+"""What was done at a signal before them."""
+
+
 @contextmanager
 def interruptible(session: Session) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the run after the current cycle; a second Ctrl-C ends it at once."""
+    """Let Ctrl-C and SIGTERM end every run after the current cycle; a second Ctrl-C ends it at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if session.interrupted:
+        if any(running.interrupted for running in INTERRUPTIBLE):
             raise KeyboardInterrupt
-        session.interrupted = True
+        for running in INTERRUPTIBLE:
+            running.interrupted = True
 
-    held = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    if not INTERRUPTIBLE:
+        HANDLERS.update({number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)})
+    INTERRUPTIBLE.append(session)
     try:
         yield
     finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)
+        INTERRUPTIBLE.remove(session)
+        if not INTERRUPTIBLE:
+            for number in list(HANDLERS):
+                signal.signal(number, HANDLERS.pop(number))
 
 
 def _held(stack: ExitStack, make: Callable[[], Evaluator]) -> Evaluator:

@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from headrace.errors import ConfigError, DivergenceError, HeadraceError, LoopErr
 from headrace.graph.render import render
 from headrace.policies import POLICIES
 from headrace.recorded import command_for, restore
+from headrace.seeds import seed_folders, train_seeds
 from headrace.services.run import RunConfig, find_run
 from headrace.services.video import check_file
 from headrace.trial import try_out
@@ -65,7 +67,7 @@ def train(options: argparse.Namespace) -> int:
     """`headrace train`"""
     made, env = (configured(options), environment(options)) if options.resume is None else resumed(options)
     resume = None if options.resume is None else find_run(options.resume)
-    done = launch.train(
+    runs = _starter(options)(
         made,
         env,
         policy=options.policy,
@@ -75,7 +77,6 @@ def train(options: argparse.Namespace) -> int:
         steps=options.steps,
         seconds=options.seconds,
         until=options.until,
-        seed=options.seed,
         out=options.out,
         resume=resume,
         debug=options.debug,
@@ -96,6 +97,29 @@ def train(options: argparse.Namespace) -> int:
         callbacks=[load_object(path) for path in options.callbacks],
         progress=False if options.quiet else None,
     )
+    for done in runs:
+        _tell(done, options)
+    if len(runs) == 1:
+        _hint(runs[0])
+    else:
+        print(f"seeds: {runs[0].path.parent}")
+    return INTERRUPTED if any(done.interrupted for done in runs) else 0
+
+
+def _starter(options: argparse.Namespace) -> Callable[..., list[api.Run]]:
+    """What trains: one run, or several seeds of it."""
+    if options.seeds is not None and options.resume is not None:
+        raise ConfigError("--resume goes on with the seeds in its folder; leave --seeds away.")
+    if options.seeds is not None:
+        first = options.seed or 0
+        return partial(train_seeds, seeds=range(first, first + options.seeds))
+    if options.resume is not None and seed_folders(options.resume):
+        return train_seeds
+    return lambda *given, **named: [launch.train(*given, seed=options.seed, **named)]
+
+
+def _tell(done: api.Run, options: argparse.Namespace) -> None:
+    """How a run ended."""
     last = done.metrics[-1]
     score = last["eval/mean_reward"]
     said = "interrupted" if done.interrupted else "reached the goal" if done.reached else "done"
@@ -106,15 +130,18 @@ def train(options: argparse.Namespace) -> int:
         f"return {'not evaluated yet' if score is None else format(score, '.1f')}"
     )
     print(f"run: {done.path}")
-    # An interrupted run has its goal still before it; another one needs a new one.
-    further = "" if done.interrupted else f" --steps {2 * last['time/env_steps']}"
-    print(f"play:  {command_for(done.path, 'eval')}\ngo on: {command_for(done.path, 'train')}{further}")
     if options.record_every is not None and not any((done.path / "videos").glob(f"*.{options.record_format or 'mp4'}")):
         print(
             "headrace: no video was finished; the viewer has a share of a core, so give it a longer run.",
             file=sys.stderr,
         )
-    return INTERRUPTED if done.interrupted else 0
+
+
+def _hint(done: api.Run) -> None:
+    """What to type next."""
+    # An interrupted run has its goal still before it; another one needs a new one.
+    further = "" if done.interrupted else f" --steps {2 * done.metrics[-1]['time/env_steps']}"
+    print(f"play:  {command_for(done.path, 'eval')}\ngo on: {command_for(done.path, 'train')}{further}")
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -232,6 +259,7 @@ def configured(options: argparse.Namespace) -> Algorithm[Any]:
 def resumed(options: argparse.Namespace) -> tuple[Algorithm[Any], Any]:
     """The algorithm and the environment of the run to go on with."""
     directory = find_run(options.resume)
+    directory = next(iter(seed_folders(directory)), directory)
     named = api.name_own(options.algorithm, environment(options), settings=settings(options), policy=options.policy)
     made, env, _ = restore(directory, RunConfig.read(directory), named, "train")
     return made, env

@@ -162,6 +162,13 @@ def _train(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=_number, metavar="S", help="stop after S seconds in all, those before a --resume too"
     )
     parser.add_argument("--until", type=_number, metavar="RETURN", help="stop when the evaluator sees this mean return")
+    parser.add_argument(
+        "--seeds",
+        type=_count,
+        metavar="N",
+        help="N runs, with the seeds S, S+1, ... of --seed, into DIR/seed-S, ...: one program over a JAX environment, "
+        "one after the other elsewhere",
+    )
     parser.add_argument("--seed", type=_count, metavar="S", help="everything random follows from it (default: 0)")
     parser.add_argument("--out", metavar="DIR", help="run directory (default: runs/ALGO-ENV-sSEED-TIME)")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run; latest is the newest under runs/")

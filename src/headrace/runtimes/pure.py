@@ -91,10 +91,15 @@ class Pure(Runtime):
 
     def advance(self) -> None:
         progress = self.progress
-        passes, learned = self._due()
+        passes, learned = self.due()
         began = Ticket(self.bases, np.uint32(progress.passes))
         learning = Ticket(self.bases, np.uint32(progress.learned))
         self.carry, finished, report = self.cycle(self.carry, began, learning, passes, learned)
+        self.take(passes, learned, finished, report)
+
+    def take(self, passes: int, learned: int, finished: Finished, report: Report) -> None:
+        """Note what a cycle has done."""
+        progress = self.progress
         if learned:
             self.watch.take(self.learning, report, progress.learned)
         progress.passes += passes
@@ -106,7 +111,7 @@ class Pure(Runtime):
         progress.episodes += [Episode(float(r), int(n)) for r, n in zip(rewards, lengths, strict=True)]
         self.watch.look(progress)
 
-    def _due(self) -> tuple[int, int]:
+    def due(self) -> tuple[int, int]:
         """Collecting and learning passes of the next cycle."""
         if self.rate is None:
             return 1, 1
@@ -125,7 +130,7 @@ class Pure(Runtime):
         self, carry: Carry, began: Ticket, learning: Ticket, passes: int, learned: int
     ) -> tuple[Carry, Finished, Report]:
         """A cycle of every replica."""
-        cycle = partial(self._cycle, passes=passes, learned=learned)
+        cycle = partial(self.one_cycle, passes=passes, learned=learned)
         if self.parts == 1:
             return cycle(carry, began, learning)
         shared, own = Carry(cells=None, env=0, obs=0, table=0), Ticket(0, None)  # type: ignore[arg-type]
@@ -133,7 +138,7 @@ class Pure(Runtime):
         result: tuple[Carry, Finished, Report] = many(carry, began, learning)
         return result
 
-    def _cycle(
+    def one_cycle(
         self, carry: Carry, began: Ticket, learning: Ticket, passes: int, learned: int
     ) -> tuple[Carry, Finished, Report]:
         if self.rate is None:

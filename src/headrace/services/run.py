@@ -129,7 +129,7 @@ def describe(algorithm: Algorithm[Any]) -> tuple[str, dict[str, Any]]:
     return object_path(type(algorithm)), config_to_json(algorithm.config)
 
 
-def new_directory(out: str | Path | None, name: str, env: str, seed: int) -> Path:
+def new_directory(out: str | Path | None, name: str, env: str, seed: int | str) -> Path:
     """Where a new run goes; refuses a folder that holds one already."""
     if out is not None:
         path = Path(out)

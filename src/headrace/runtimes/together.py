@@ -1,0 +1,79 @@
+"""Several seeds of a loop over a JAX environment, advanced as one program: the loop is mapped over an axis of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from headrace.graph.compile import Ticket
+from headrace.runtimes.pure import Carry, Pure
+from headrace.types import Array, Tree
+
+
+class Together:
+    """Runs whole loops that differ in nothing but their seed; each sees its own part of what comes out.
+
+    What a seed computes is what it computes alone up to rounding: a matrix product over a batch of seeds may add in
+    another order.
+    """
+
+    def __init__(self, loops: Sequence[Pure]):
+        self.places = {id(loop): i for i, loop in enumerate(loops)}
+        self.first = loops[0]
+        self.bases = jnp.asarray(np.stack([loop.bases for loop in loops]))
+        carries = [loop.carry for loop in loops]
+        for loop in loops:
+            loop.carry = None  # type: ignore[assignment] # or a replay table would be there twice
+        self.carry: Carry = jax.tree.map(lambda *leaves: jnp.stack(leaves), *carries)
+        self._hand_out(loops)
+        self.cycle = jax.jit(self._all, static_argnums=(4, 5), donate_argnums=0)
+
+    def advance(self, loops: Sequence[Pure]) -> None:
+        """A cycle of all. Each is to `take` its part; one that has ended is computed along with the others."""
+        self.passes, self.learned = loops[0].due()
+        progress = loops[0].progress
+        numbers = np.uint32(progress.passes), np.uint32(progress.learned)
+        self.carry, *produced = self.cycle(self.carry, self.bases, *numbers, self.passes, self.learned)
+        self._hand_out(loops)
+        self.produced = jax.tree.map(np.asarray, produced)
+
+    def take(self, loop: Pure) -> None:
+        """Let one note what the cycle has done."""
+        place = self.places[id(loop)]
+        loop.take(self.passes, self.learned, *jax.tree.map(lambda leaf: leaf[place], self.produced))
+
+    def _all(
+        self, carry: Carry, bases: Array, began: Array, learning: Array, passes: int, learned: int
+    ) -> tuple[Carry, Any, Any]:
+        cycle = partial(self.first.one_cycle, passes=passes, learned=learned)
+        return jax.vmap(lambda own, keys: cycle(own, Ticket(keys, began), Ticket(keys, learning)))(carry, bases)
+
+    def _hand_out(self, loops: Sequence[Pure]) -> None:
+        for loop in loops:
+            loop.carry = Share(self.carry, self.places[id(loop)])  # type: ignore[assignment]
+
+
+class Share:
+    """The carry of one seed, taken out of that of all when it is asked for."""
+
+    def __init__(self, whole: Carry, place: int):
+        self.whole = whole
+        self.place = place
+
+    def __getattr__(self, name: str) -> Tree:
+        return jax.tree.map(lambda leaf: leaf[self.place], getattr(self.whole, name))
+
+    def _asdict(self) -> dict[str, Tree]:
+        return {name: getattr(self, name) for name in Carry._fields}
+
+
+def alike(loops: Sequence[Any]) -> bool:
+    """Whether these can be advanced as one program: whole loops that have come equally far."""
+    return all(isinstance(loop, Pure) and loop.parts == 1 for loop in loops) and all(
+        loop.progress.counters() == loops[0].progress.counters() for loop in loops
+    )
