@@ -92,6 +92,8 @@ class NetConfig(Config):
     """Sizes of the hidden layers."""
     activation: str = "relu"
     """Between the layers: relu, tanh, elu, silu or gelu."""
+    encoder: str = "auto"
+    """Convolutions over pictures: auto (nature, for few pixels small), nature, impala, small, or flat for none."""
     network: Callable[..., Any] | None = None
     """Builds every network in place of the default MLP: `network(inputs, outputs, key, **hints)`."""
 

@@ -2,13 +2,15 @@
 
 from headrace.nets.actor import Actor
 from headrace.nets.distributions import TanhNormal, box_size, distribution, masked, outputs_for
-from headrace.nets.encode import action_mask, encode, width
-from headrace.nets.mlp import MLP, Ensemble, LayerNorm, Linear, build
+from headrace.nets.encode import Encoder, action_mask, encode, width
+from headrace.nets.linear import LayerNorm, Linear
+from headrace.nets.mlp import MLP, Ensemble, build
 from headrace.nets.normalise import Moments, Normaliser
 
 __all__ = [
     "MLP",
     "Actor",
+    "Encoder",
     "Ensemble",
     "LayerNorm",
     "Linear",

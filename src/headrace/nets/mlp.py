@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +13,9 @@ import jax.numpy as jnp
 
 from headrace.config import NetConfig
 from headrace.errors import ConfigError, nearest
-from headrace.nets.affine import affine
-from headrace.nets.encode import encode, width
+from headrace.nets.encode import Encoder
+from headrace.nets.linear import LayerNorm, Linear
+from headrace.nets.pictures import ENCODERS
 from headrace.types import Array, Space, Tree
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -26,42 +27,15 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-class Linear(eqx.Module):
-    """x @ weight + bias, for any number of leading batch axes."""
-
-    weight: Array
-    bias: Array
-
-    def __init__(self, inputs: int, outputs: int, key: Array, gain: float):
-        self.weight = jax.nn.initializers.orthogonal(gain)(key, (inputs, outputs))
-        self.bias = jnp.zeros(outputs)
-
-    def __call__(self, x: Array) -> Array:
-        return affine(x, self.weight, self.bias)
-
-
-class LayerNorm(eqx.Module):
-    """Zero mean and unit variance over the last axis, then a learned scale and shift."""
-
-    scale: Array
-    shift: Array
-
-    def __init__(self, size: int):
-        self.scale = jnp.ones(size)
-        self.shift = jnp.zeros(size)
-
-    def __call__(self, x: Array) -> Array:
-        centred = x - x.mean(axis=-1, keepdims=True)
-        norm = centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
-        return norm * self.scale + self.shift
-
-
 class MLP(eqx.Module):
-    """Layers of `hidden` sizes over the encoded inputs, batched: `mlp(obs)` or `mlp(obs, action)`."""
+    """Layers of `hidden` sizes over the encoded inputs, batched: `mlp(obs)` or `mlp(obs, action)`.
+
+    Pictures go through convolutions first, as `encoder` says.
+    """
 
     layers: list[Linear]
     norms: list[LayerNorm]
-    inputs: tuple[Space, ...] = eqx.field(static=True)
+    encoder: Encoder
     activation: str = eqx.field(static=True)
 
     def __init__(
@@ -74,17 +48,18 @@ class MLP(eqx.Module):
         activation: str = "relu",
         layer_norm: bool = False,
         last_gain: float = 1.0,
+        encoder: str = "auto",
     ):
-        sizes = (sum(width(space) for space in inputs), *hidden, outputs)
+        self.encoder = Encoder(inputs, encoder, key)
+        sizes = (self.encoder.width, *hidden, outputs)
         keys = jax.random.split(key, len(sizes) - 1)
         gains = [math.sqrt(2)] * len(hidden) + [last_gain]
         self.layers = [Linear(*ends, k, g) for ends, k, g in zip(pairwise(sizes), keys, gains, strict=True)]
         self.norms = [LayerNorm(size) for size in hidden] if layer_norm else []
-        self.inputs = inputs
         self.activation = activation
 
     def __call__(self, *values: Tree) -> Array:
-        x = jnp.concatenate([encode(space, value) for space, value in zip(self.inputs, values, strict=True)], axis=-1)
+        x = self.encoder(*values)
         for i, layer in enumerate(self.layers[:-1]):
             x = layer(x)
             if self.norms:
@@ -99,17 +74,17 @@ def build(config: NetConfig, inputs: tuple[Space, ...], outputs: int, key: Array
     `inputs` are the spaces it will be called with, batched; `outputs` is how many numbers it returns for each
     sample; the hints are the keyword arguments of `MLP`.
     """
-    check_activation(config.activation)
+    _known("activation", config.activation, ACTIVATIONS)
+    _known("encoder", config.encoder, ENCODERS)
     make = config.network or MLP
-    return make(inputs, outputs, key, hidden=config.hidden, activation=config.activation, **hints)
+    common = {"hidden": config.hidden, "activation": config.activation, "encoder": config.encoder}
+    return make(inputs, outputs, key, **common, **hints)
 
 
-def check_activation(name: str) -> None:
-    """Refuse an activation that is not known."""
-    if name not in ACTIVATIONS:
-        raise ConfigError(
-            f"activation='{name}' is not known{nearest(name, ACTIVATIONS)} (valid: {', '.join(ACTIVATIONS)})."
-        )
+def _known(setting: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name that a setting does not know."""
+    if name not in known:
+        raise ConfigError(f"{setting}='{name}' is not known{nearest(name, known)} (valid: {', '.join(known)}).")
 
 
 class Ensemble(eqx.Module):
