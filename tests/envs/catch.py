@@ -1,4 +1,4 @@
-"""A block falls, a paddle catches it: 84 x 84 pixels of one byte, seven steps an episode, 1 or -1 in the end."""
+"""A block falls, a paddle catches it: 84 x 84 pixels of one byte, five steps an episode, 1 or -1 in the end."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-CELLS, PIXELS = 7, 12
+CELLS, PIXELS = 6, 14
 
 
 class Catch(gym.Env[np.ndarray[Any, Any], int]):
-    """Actions: left, stay, right, by one of seven columns. Caught by chance once in seven times."""
+    """Actions: left, stay, right, by one of six columns. The paddle is two columns wide, so chance catches a third."""
 
     observation_space = gym.spaces.Box(0, 255, (CELLS * PIXELS, CELLS * PIXELS, 1), np.uint8)
     action_space = gym.spaces.Discrete(3)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.row, self.paddle = 0, int(self.np_random.integers(CELLS))
+        self.row, self.paddle = 0, int(self.np_random.integers(CELLS - 1))
         self.column = int(self.np_random.integers(CELLS))
         return self.picture(), {}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.paddle = min(max(self.paddle + int(action) - 1, 0), CELLS - 1)
+        self.paddle = min(max(self.paddle + int(action) - 1, 0), CELLS - 2)
         self.row += 1
         over = self.row == CELLS - 1
-        reward = float(over) * (1.0 if self.paddle == self.column else -1.0)
+        reward = float(over) * (1.0 if 0 <= self.column - self.paddle <= 1 else -1.0)
         return self.picture(), reward, over, False, {}
 
     def picture(self) -> np.ndarray[Any, Any]:
         """The block in white, the paddle in grey on the lowest row."""
         cells = np.zeros((CELLS, CELLS), np.uint8)
-        cells[CELLS - 1, self.paddle] = 128
+        cells[CELLS - 1, self.paddle : self.paddle + 2] = 128
         cells[self.row, self.column] = 255
         return cells.repeat(PIXELS, 0).repeat(PIXELS, 1)[..., None]

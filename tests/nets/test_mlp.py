@@ -104,5 +104,6 @@ def test_a_network_of_ones_own_gets_spaces_outputs_key_and_hints():
         "outputs": 3,
         "hidden": (9,),
         "activation": "elu",
+        "encoder": "auto",
         "layer_norm": True,
     }

@@ -273,7 +273,7 @@ def settings(options: argparse.Namespace) -> dict[str, str]:
 def environment(options: argparse.Namespace) -> Any:
     """The environment asked for, with its arguments."""
     kwargs = {name: literal(value) for name, value in _pairs("--env-kwargs", options.env_kwargs)}
-    return recipe(options.env, kwargs, options.action_scale)
+    return recipe(options.env, kwargs | ({"atari": True} if options.atari else {}), options.action_scale)
 
 
 def _pairs(option: str, given: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ CORE = ("jax", "equinox", "optax", "gymnasium", "numpy", "safetensors", "tensorb
 EXTRAS: dict[str, tuple[str, ...]] = {
     "mujoco": ("mujoco", "imageio"),
     "envpool": ("envpool",),
+    "atari": ("ale_py", "cv2"),
     "jaxenvs": ("gymnax", "brax"),
     "marl": ("pettingzoo", "mpe2"),
     "track": ("wandb",),

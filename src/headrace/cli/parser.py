@@ -122,6 +122,11 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
         help="what the environment is made with, such as max_episode_steps=200",
     )
     parser.add_argument(
+        "--atari",
+        action="store_true",
+        help="the usual preprocessing of Atari games: grey 84 x 84, every 4th frame, 4 as one, clipped rewards",
+    )
+    parser.add_argument(
         "--action-scale",
         type=_number,
         metavar="S",

@@ -1,5 +1,6 @@
 """Environments behind one protocol."""
 
+from headrace.envs.atari import scored
 from headrace.envs.base import SUCCESS, Episode, Finished, HostEnv, JaxEnv, Step
 from headrace.envs.installed import is_installed_env
 from headrace.envs.jax_env import BatchedEnv, HostedJaxEnv, SingleEnv
@@ -23,4 +24,5 @@ __all__ = [
     "make",
     "recipe",
     "recipe_json",
+    "scored",
 ]

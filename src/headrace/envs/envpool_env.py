@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.envs.atari import ATARI, envpool_options, not_atari
 from headrace.envs.base import Episode, LocalEnv, Step, no_such_argument, numbers, optional, seeds
 from headrace.envs.ids import suggest
 from headrace.envs.spaces import Actions, choices, observations
@@ -39,6 +40,10 @@ class EnvPoolEnv(LocalEnv):
         if task not in known:
             raise EnvError(f"'{name}' is not an environment of EnvPool{suggest(task, known)}")
         self._task = task
+        if kwargs.get(ATARI):
+            if not hasattr(self._envpool.make_spec(task).config, "noop_max"):
+                raise not_atari(name)
+            kwargs = envpool_options(kwargs)
         # By default it starts a thread for every core of the machine, also where this process may use one.
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._options: dict[str, Any] = {"num_threads": min(threads, num_envs)} | kwargs | {"num_envs": num_envs}

@@ -26,6 +26,8 @@ def is_installed_env(env: str) -> bool:
     prefix, colon, rest = env.partition(":")
     if nameless(env) or prefix.endswith(".py"):
         return False
+    if env.startswith("ALE/"):  # known to Gymnasium once ale_py is imported
+        return _missing("ale_py") or is_installed("ale_py")
     if not colon:  # looked up among what is registered with Gymnasium, and only there
         return not env.startswith(OF_ANOTHER)
     if prefix in PROVIDERS:

@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +15,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, load_env_creator, parse_env_id
 
 from headrace.config import load_object, loading
+from headrace.envs.atari import ATARI, make_atari, not_atari, register_atari
 from headrace.envs.base import HostEnv, JaxEnv, no_such_argument
 from headrace.envs.brax_env import make_brax
 from headrace.envs.envpool_env import EnvPoolEnv
@@ -55,6 +57,8 @@ def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxE
     if not isinstance(named, str):
         return _call(named, env_id(named), num_envs, kwargs, options)
     prefix, colon, rest = named.partition(":")
+    if kwargs.get(ATARI) and colon and prefix not in ("envpool", "ale_py"):
+        raise not_atari(named)
     match prefix if colon else "":
         case "":
             return _make_gymnasium(_registered(named, named), named, num_envs, kwargs, options)
@@ -110,25 +114,32 @@ def _registered(name: str, env: str) -> EnvSpec:
     newest = find_highest_version(namespace, plain) if version is None else None
     if newest is not None:
         return gym.registry[get_env_id(namespace, plain, newest)]
+    if namespace == "ALE" and "ale_py" not in sys.modules:
+        register_atari(env)
+        return _registered(name, env)
     hint = suggest(name, gym.registry)
-    if namespace == "ALE":
-        hint = f"; Atari games come with the package ale-py, as 'ale_py:{name}'."
     raise EnvError(f"'{env}' is not a registered Gymnasium environment{hint}")
 
 
 def _create(spec: EnvSpec, env: str, render: bool, kwargs: dict[str, Any]) -> Any:
+    options = {"disable_env_checker": True} | kwargs
+    create = partial(make_atari, spec, env) if kwargs.get(ATARI) else partial(_gym_make, spec)
     try:
         if render:
             try:
-                return gym.make(spec, **{"disable_env_checker": True} | kwargs | {"render_mode": "rgb_array"})
+                return create(options | {"render_mode": "rgb_array"})
             except TypeError as error:
                 if "render_mode" not in str(error):
                     raise
-        return gym.make(spec, **{"disable_env_checker": True} | kwargs)
+        return create(options)
     except Exception as error:
         entry = spec.entry_point
         maker = load_env_creator(entry) if isinstance(entry, str) and isinstance(error, TypeError) else entry
         raise no_such_argument(env, error, kwargs, maker) or _refusal(env, error) from error
+
+
+def _gym_make(spec: EnvSpec, options: dict[str, Any]) -> Any:
+    return gym.make(spec, **options)
 
 
 def _call(function: Any, name: str, num_envs: int, kwargs: dict[str, Any], options: dict[str, Any]) -> HostEnv | JaxEnv:

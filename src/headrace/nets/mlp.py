@@ -77,8 +77,8 @@ def build(config: NetConfig, inputs: tuple[Space, ...], outputs: int, key: Array
     _known("activation", config.activation, ACTIVATIONS)
     _known("encoder", config.encoder, ENCODERS)
     make = config.network or MLP
-    common = {"hidden": config.hidden, "activation": config.activation, "encoder": config.encoder}
-    return make(inputs, outputs, key, **common, **hints)
+    hints |= {"hidden": config.hidden, "activation": config.activation, "encoder": config.encoder}
+    return make(inputs, outputs, key, **hints)
 
 
 def _known(setting: str, name: str, known: Collection[str]) -> None:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from headrace.core.cells import Cell
-from headrace.envs import SUCCESS, HostedJaxEnv, HostEnv, JaxEnv, make
+from headrace.envs import SUCCESS, HostedJaxEnv, HostEnv, JaxEnv, make, scored
 from headrace.graph import Graph
 from headrace.graph.compile import Programs, Shelf, Ticket, bases
 from headrace.types import Tree
@@ -82,7 +82,7 @@ class Evaluator:
 
     def __init__(self, graph: Graph, cells: Mapping[str, Cell], env: Any, seed: int, episodes: int):
         self.player = Player(graph, cells)
-        made = make(env, episodes)
+        made = make(scored(env), episodes)
         self.env: HostEnv = HostedJaxEnv(made) if isinstance(made, JaxEnv) else made
         self.episodes = episodes
         self.seed = seed ^ EVALUATION_SEED

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.cells import Cell
-from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make
+from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make, scored
 from headrace.envs.gymnasium_env import GymnasiumEnv
 from headrace.envs.pettingzoo_env import PettingZooEnv
 from headrace.errors import EnvError
@@ -42,7 +42,7 @@ class Viewer:
     """Plays one episode after the other without exploring; the n-th starts from `seed` + n."""
 
     def __init__(self, graph: Graph, cells: Mapping[str, Cell], env: Any, seed: int):
-        made = make(env, 1, render=True)
+        made = make(scored(env), 1, render=True)
         self.pure = isinstance(made, JaxEnv)
         self.env: HostEnv = HostedJaxEnv(made) if isinstance(made, JaxEnv) else made
         self.seed = seed
