@@ -9,6 +9,31 @@ import numpy as np
 
 CELLS, PIXELS = 6, 14
 
+SETTINGS: dict[str, dict[str, Any]] = {
+    "dqn": {
+        "encoder": "small",
+        "hidden": (64,),
+        "gamma": 0.9,
+        "learning_rate": 5e-4,
+        "batch_size": 32,
+        "warmup": 256,
+        "samples_per_insert": 4.0,
+        "replay_capacity": 10_000,
+        "exploration": "linear:1:0.05:200",
+    },
+    "ppo": {
+        "encoder": "small",
+        "hidden": (64,),
+        "gamma": 0.9,
+        "learning_rate": "linear:1e-3:1e-4:300",
+        "num_envs": 16,
+        "horizon": 10,
+        "minibatch_size": 80,
+        "normalise_reward": False,
+    },
+}
+"""Small enough to solve it in seconds."""
+
 
 class Catch(gym.Env[np.ndarray[Any, Any], int]):
     """Actions: left, stay, right, by one of six columns. The paddle is two columns wide, so chance catches a third."""
