@@ -28,6 +28,7 @@ from headrace.policies import POLICIES
 from headrace.recorded import Named, restore
 from headrace.services import checkpoint, summary
 from headrace.services.evaluate import Evaluator, Player, Score
+from headrace.services.export import export_actor
 from headrace.services.record import read_metrics
 from headrace.services.run import RunConfig
 from headrace.types import MASK, Dict, EnvSpec, Tree, native, struct
@@ -207,6 +208,11 @@ class Run:
             return evaluator.score(self.cells)
         finally:
             evaluator.close()
+
+    def export(self, path: str | Path, format: str | None = None) -> Path:
+        """Write the actor as "onnx" or "stablehlo", or as the file's name ends: observations in, actions out."""
+        export_actor(self.graph, self.cells, Path(path), format)
+        return Path(path)
 
     @staticmethod
     def load(

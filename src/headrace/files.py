@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file: whoever reads it finds the old text or the new one, whatever happens on the way."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Replace a file: whoever reads it finds the old content or the new one, whatever happens on the way."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(text)
+        part.write_bytes(content) if isinstance(content, bytes) else part.write_text(content)
         os.replace(part, path)
     except BaseException:
         part.unlink(missing_ok=True)

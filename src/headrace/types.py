@@ -122,13 +122,13 @@ def struct(space: Space, *batch: int) -> Tree:
             return {name: struct(part, *batch) for name, part in items}
 
 
-def native(space: Space, action: Array) -> Array:
-    """A batch of actions as the environment itself takes them."""
+def native(space: Space, action: Array, xp: Any = np) -> Array:
+    """A batch of actions as the environment itself takes them; `xp` is `jax.numpy` inside a program."""
     match space:
         case Box(shape, _, _, low, high) if low:
             lows, highs = np.reshape(low, shape), np.reshape(high, shape)
             middle, half = affine(lows, highs)
-            return np.clip((middle + action * half).astype(np.float32), *inside(lows, highs))
+            return xp.clip((middle + action * half).astype(np.float32), *inside(lows, highs))
         case Discrete(_, start):
             return action + start
         case _:

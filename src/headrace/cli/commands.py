@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     commands: dict[str, Callable[[argparse.Namespace], int]] = {
         "train": train,
         "eval": evaluate,
+        "export": export,
         "graph": graph,
         "policies": policies,
         "algorithms": algorithms,
@@ -163,6 +164,15 @@ def evaluate(options: argparse.Namespace) -> int:
         )
         if options.record:
             print(f"recorded {record(run, files[i])} frames: {files[i]}")
+    return 0
+
+
+def export(options: argparse.Namespace) -> int:
+    """`headrace export`"""
+    named = api.name_own(options.algorithm, options.env, options.network, settings(options))
+    loaded = api.load_run(find_run(options.run), named, options.best, "export")
+    file = loaded.export(options.out or loaded.path / f"actor.{options.format}", options.format)
+    print(f"{loaded.algorithm.name} on {loaded.graph.spec.id}: {file}")
     return 0
 
 

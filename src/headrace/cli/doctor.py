@@ -25,6 +25,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "atari": ("ale_py", "cv2"),
     "jaxenvs": ("gymnax", "brax"),
     "marl": ("pettingzoo", "mpe2"),
+    "export": ("jax2onnx", "onnx", "onnxruntime"),
     "track": ("wandb",),
     "optuna": ("optuna",),
 }

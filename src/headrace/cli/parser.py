@@ -18,6 +18,7 @@ examples:
   headrace train --resume runs/sac-Pendulum-v1-s0-20261115-120000 --steps 200000
   headrace eval runs/sac-Pendulum-v1-s0-20261115-120000 --episodes 20 --record pendulum.gif
   headrace eval latest --best
+  headrace export latest --format onnx --out actor.onnx
   headrace tune sac HalfCheetah-v5
   headrace bench sac HalfCheetah-v5 --policy dual_device
   headrace graph ppo CartPole-v1 --policy single_learner_coarse --format svg > ppo.svg
@@ -59,6 +60,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _train(_command(commands, "train", "train an algorithm in an environment", TRAIN))
     _eval(_command(commands, "eval", "play episodes with a trained actor", "Play episodes with a trained actor."))
+    _export(_command(commands, "export", "write a trained actor as ONNX or StableHLO", EXPORT))
     _graph(_command(commands, "graph", "show an algorithm's dataflow graph and its fragments", GRAPH))
     _command(commands, "policies", "list the distribution policies", "List the distribution policies.")
     _algorithms(_command(commands, "algorithms", "list the algorithms and their settings", ALGORITHMS))
@@ -73,7 +75,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def loads_run(options: argparse.Namespace) -> bool:
     """Whether a command is about a run that exists, which may be anybody's."""
-    return bool(options.command == "eval" or getattr(options, "resume", None))
+    return bool(options.command in ("eval", "export") or getattr(options, "resume", None))
 
 
 def names_own(options: argparse.Namespace) -> bool:
@@ -267,6 +269,18 @@ def _own(parser: argparse.ArgumentParser) -> None:
     _settings(parser, "other functions among its settings, if they are your own")
 
 
+def _export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run directory; latest is the newest under runs/")
+    _own(parser)
+    parser.add_argument("--format", default="onnx", choices=("onnx", "stablehlo"), help="(default: onnx)")
+    parser.add_argument("--out", metavar="FILE", help="(default: RUN/actor.onnx or RUN/actor.stablehlo)")
+    parser.add_argument("--best", action="store_true", help="the best evaluated actor, not the newest")
+
+
+EXPORT = """\
+Write a trained actor as a file that needs no headrace: observations in, actions out, as the environment has them.
+Normalisation and bounds are inside, the size of the batch is open, and it does not explore. Needs headrace[export].
+"""
 GRAPH = "Show an algorithm's dataflow graph, cut into fragments by a distribution policy."
 TUNE = """\
 Measure how fast this machine steps the environment, acts and learns, and choose the samplers, the environments of

@@ -1,0 +1,146 @@
+"""The actor as a file that others run: ONNX, or StableHLO as JAX serialises it.
+
+What goes in is what the environment shows, what comes out what it takes: normaliser and bounds are inside. The number
+of observations is left open.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import DictKey
+
+from headrace.core.cells import Cell
+from headrace.errors import UsageError, sentence
+from headrace.files import write_whole
+from headrace.graph import Graph
+from headrace.graph.compile import Ticket
+from headrace.services.evaluate import Player
+from headrace.types import native, struct
+from headrace.version import __version__
+
+FORMATS = ("onnx", "stablehlo")
+
+OPSET = 18
+"""Of ONNX: old enough for runtimes of 2023, new enough for everything an actor computes."""
+
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+
+TRIED = 16
+"""Observations on which an exported actor is compared with the original before it is written."""
+
+TOLERANCE = 1e-4
+
+
+def export_actor(graph: Graph, cells: Mapping[str, Cell], file: Path, form: str | None = None) -> None:
+    """Write the actor that these cells make; refuses with a sentence, and writes nothing, what cannot be exported."""
+    form = form or file.suffix.removeprefix(".")
+    if form not in FORMATS:
+        raise UsageError(f"an actor is exported as {' or '.join(FORMATS)}, got '{form}'.")
+    if not file.parent.is_dir():
+        raise UsageError(f"the folder '{file.parent}' is not there; make it, or choose another file.")
+    random = [node.id for node in graph.play.nodes if node.function.signature.wants_key]
+    if random:
+        raise UsageError(
+            f"stage '{random[0]}' plays with a random key; what is exported has none: let play take no key."
+        )
+    player = Player(graph, cells)
+    inputs, play = _inputs(graph), _function(graph, player)
+    data, exported = (_onnx if form == "onnx" else _stablehlo)(graph, play, inputs)
+    _compare(exported, play, inputs, form)
+    try:
+        write_whole(file, data)
+    except OSError as error:
+        raise UsageError(f"'{file}' cannot be written ({error.strerror}); choose another file.") from None
+
+
+def _inputs(graph: Graph) -> dict[str, jax.ShapeDtypeStruct]:
+    """What one observation is, by the names of its parts."""
+    leaves = jax.tree_util.tree_leaves_with_path(struct(graph.spec.observation))
+    return {
+        ".".join(key.key for key in path if isinstance(key, DictKey)) or "observation": leaf for path, leaf in leaves
+    }
+
+
+def _function(graph: Graph, player: Player) -> Callable[..., Any]:
+    """`play(part, ...)`: from the parts of a batch of observations to actions as the environment takes them."""
+    read = player.programs.reader(player.play.nodes, player.play.action)
+    ticket = Ticket(jnp.asarray(player.bases), jnp.uint32(0))
+
+    def play(*parts: Any) -> Any:
+        return native(graph.spec.action, read(player.modules, {"env.observe": list(parts)}, ticket), jnp)
+
+    return play
+
+
+Exported = tuple[bytes, Callable[..., Any]]
+"""A file's content, and a function that runs it."""
+
+
+def _onnx(graph: Graph, play: Callable[..., Any], inputs: dict[str, jax.ShapeDtypeStruct]) -> Exported:
+    jax2onnx, onnxruntime = _need("jax2onnx"), _need("onnxruntime")
+    batches = [jax.ShapeDtypeStruct(("batch", *leaf.shape), leaf.dtype) for leaf in inputs.values()]
+    try:
+        model = jax2onnx.to_onnx(
+            play, batches, model_name="actor", opset=OPSET, input_names=list(inputs), output_names=["action"]
+        )
+        model.producer_name, model.producer_version = "headrace", __version__
+        model.doc_string = f"plays {graph.spec.id} without exploring; actions as the environment takes them"
+        data = model.SerializeToString()
+        session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    except Exception as error:  # whatever a converter meets in code that it does not know
+        raise UsageError(
+            f"this actor cannot be exported as onnx ({sentence(error)}); try --format stablehlo."
+        ) from error
+    return data, lambda *parts: session.run(["action"], dict(zip(inputs, parts, strict=True)))[0]
+
+
+def _stablehlo(graph: Graph, play: Callable[..., Any], inputs: dict[str, jax.ShapeDtypeStruct]) -> Exported:
+    _need("flatbuffers")  # in which JAX writes it
+    from jax import export
+
+    (batch,) = export.symbolic_shape("batch")
+    arguments = [jax.ShapeDtypeStruct((batch, *leaf.shape), leaf.dtype) for leaf in inputs.values()]
+    try:
+        data = bytes(export.export(jax.jit(play), platforms=PLATFORMS)(*arguments).serialize())
+    except Exception as error:
+        raise UsageError(f"this actor cannot be exported as stablehlo: {sentence(error)}.") from error
+    return data, export.deserialize(bytearray(data)).call
+
+
+def _compare(
+    exported: Callable[..., Any], play: Callable[..., Any], inputs: dict[str, jax.ShapeDtypeStruct], form: str
+) -> None:
+    """Refuse what does not play as the original does: a converter is others' code, and long."""
+    draw = np.random.default_rng(0)
+    parts = [_sample(draw, leaf) for leaf in inputs.values()]
+    for count in (1, TRIED):
+        some = [part[:count] for part in parts]
+        theirs, ours = np.asarray(exported(*some)), np.asarray(play(*some))
+        if theirs.shape != ours.shape:
+            raise UsageError(f"the {form} actor gives {theirs.shape}, the original {ours.shape}: it is not written.")
+        apart = np.abs(theirs.astype(float) - ours) > TOLERANCE * np.maximum(1.0, np.abs(ours))
+        if np.mean(apart) > 0.1:  # of choices, one may be so close that rounding decides
+            raise UsageError(f"the {form} actor does not play as the original does; it is not written.")
+
+
+def _sample(draw: np.random.Generator, leaf: jax.ShapeDtypeStruct) -> Any:
+    shape = (TRIED, *leaf.shape)
+    if np.issubdtype(leaf.dtype, np.floating):
+        return draw.normal(size=shape).astype(leaf.dtype)
+    return np.ones(shape, leaf.dtype) if leaf.dtype == bool else draw.integers(0, 2, shape).astype(leaf.dtype)
+
+
+def _need(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            f"exporting needs {module} ({error}); install it with: pip install 'headrace[export]'."
+        ) from None
