@@ -27,6 +27,8 @@ from headrace.graph.render import render
 from headrace.policies import POLICIES
 from headrace.recorded import command_for, restore
 from headrace.seeds import seed_folders, train_seeds
+from headrace.services.compare import groups_of, read_runs
+from headrace.services.curves import check_picture, draw
 from headrace.services.run import RunConfig, find_run
 from headrace.services.video import check_file
 from headrace.trial import try_out
@@ -41,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
         "train": train,
         "eval": evaluate,
         "export": export,
+        "compare": compare,
         "graph": graph,
         "policies": policies,
         "algorithms": algorithms,
@@ -103,7 +106,7 @@ def train(options: argparse.Namespace) -> int:
     if len(runs) == 1:
         _hint(runs[0])
     else:
-        print(f"seeds: {runs[0].path.parent}")
+        print(f"seeds: {runs[0].path.parent}\ncompare: headrace compare {runs[0].path.parent} --out curves.png")
     return INTERRUPTED if any(done.interrupted for done in runs) else 0
 
 
@@ -173,6 +176,26 @@ def export(options: argparse.Namespace) -> int:
     loaded = api.load_run(find_run(options.run), named, options.best, "export")
     file = loaded.export(options.out or loaded.path / f"actor.{options.format}", options.format)
     print(f"{loaded.algorithm.name} on {loaded.graph.spec.id}: {file}")
+    return 0
+
+
+def compare(options: argparse.Namespace) -> int:
+    """`headrace compare`"""
+    if options.out is not None:
+        check_picture(options.out)
+    paths = [path for run in options.runs for path in (seed_folders(run) or [find_run(run)])]
+    groups = groups_of(read_runs(list(dict.fromkeys(paths))))
+    rows = []
+    for group in groups:
+        middle, low, high = group.final
+        steps, seconds = (min(getattr(run, axis)[-1] for run in group.runs) for axis in ("steps", "seconds"))
+        numbers = (f"{middle:.1f}", f"{low:.1f} to {high:.1f}" if len(group.runs) > 1 else "-")
+        rows.append((group.name, str(len(group.runs)), *numbers, f"{steps:,.0f}", f"{seconds:.1f}"))
+    returns = "return" if groups[0].runs[0].evaluated else "return while training"
+    _table(["", "seeds", f"{returns} (IQM)", "95 % interval", "steps", "seconds"], rows)
+    if options.out is not None:
+        draw(groups, options.out)
+        print(f"drawn: {options.out}")
     return 0
 
 

@@ -28,6 +28,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "export": ("jax2onnx", "onnx", "onnxruntime"),
     "track": ("wandb",),
     "optuna": ("optuna",),
+    "plot": ("matplotlib",),
 }
 
 

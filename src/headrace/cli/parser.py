@@ -19,6 +19,7 @@ examples:
   headrace eval runs/sac-Pendulum-v1-s0-20261115-120000 --episodes 20 --record pendulum.gif
   headrace eval latest --best
   headrace export latest --format onnx --out actor.onnx
+  headrace compare runs/ppo-CartPole-v1-s0-4-20261115-120000 runs/a3c-* --out curves.png
   headrace tune sac HalfCheetah-v5
   headrace bench sac HalfCheetah-v5 --policy dual_device
   headrace graph ppo CartPole-v1 --policy single_learner_coarse --format svg > ppo.svg
@@ -61,6 +62,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     _train(_command(commands, "train", "train an algorithm in an environment", TRAIN))
     _eval(_command(commands, "eval", "play episodes with a trained actor", "Play episodes with a trained actor."))
     _export(_command(commands, "export", "write a trained actor as ONNX or StableHLO", EXPORT))
+    _compare(_command(commands, "compare", "learning curves of runs, over seeds", COMPARE))
     _graph(_command(commands, "graph", "show an algorithm's dataflow graph and its fragments", GRAPH))
     _command(commands, "policies", "list the distribution policies", "List the distribution policies.")
     _algorithms(_command(commands, "algorithms", "list the algorithms and their settings", ALGORITHMS))
@@ -281,6 +283,20 @@ EXPORT = """\
 Write a trained actor as a file that needs no headrace: observations in, actions out, as the environment has them.
 Normalisation and bounds are inside, the size of the batch is open, and it does not explore. Needs headrace[export].
 """
+
+
+COMPARE = """\
+Compare runs: runs that differ in nothing but their seed are one row, with the interquartile mean of their last returns
+and its 95 % bootstrap interval over seeds (rliable's definitions). A folder of seeds stands for all in it. --out draws
+the learning curves against steps and against wall time.
+"""
+
+
+def _compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run directories, or folders of seeds")
+    parser.add_argument("--out", metavar="FILE", help="write a picture (.png or .svg)")
+
+
 GRAPH = "Show an algorithm's dataflow graph, cut into fragments by a distribution policy."
 TUNE = """\
 Measure how fast this machine steps the environment, acts and learns, and choose the samplers, the environments of
