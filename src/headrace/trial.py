@@ -44,8 +44,7 @@ def try_out(
     options: Options | None = None,
 ) -> Speed:
     """The speed of a plan over `seconds`, after it has gone for `warm` seconds; `learning` if it gets that far."""
-    one = len(plan.fragments) == 1 and (plan.graph.spec.pure or plan.parts == 1)
-    runtime = "inline" if one else "processes"
+    runtime = "inline" if plan.alone else "processes"
     running = RUNTIMES[runtime](plan, algorithm, env, seed, options or Options(evaluate=False))
     try:
         _go(running, START, lambda: running.progress.learned > 0 if learning else running.progress.env_steps > 0)

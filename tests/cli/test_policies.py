@@ -19,6 +19,29 @@ def halves(graph):
 def mine(graph, machine, replicas=None):
     collect, learn = halves(graph)
 """
+TINY = """
+import jax.numpy as jnp, optax
+from headrace import Algorithm, Config, Env, Learned, Reads, Rollout, Writes, stage
+
+class Tiny(Algorithm[Config]):
+    def cells(self, spec, key):
+        return {"weights": Learned(jnp.zeros(()), optax.sgd(0.1))}
+
+    @stage
+    def act(self, obs, weights: Reads):
+        return jnp.zeros(obs.shape[0], jnp.int32)
+
+    play = act
+
+    @stage
+    def learn(self, trajectory, weights: Writes):
+        weights, loss = weights.minimise(lambda w: (w - 1) ** 2)
+        return weights, {"loss": loss}
+
+    def loop(self, env: Env, rollout: Rollout):
+        rollout.put(env.step(self.act(env.observe())))
+        self.learn(rollout.take())
+"""
 BAD = {
     "a node left out": (
         "return cut(graph, 'mine', (Fragment('a', collect[1:]), Fragment('b', learn)), 0)",
@@ -131,9 +154,9 @@ def test_a_policy_of_ones_own_trains(tmp_path: Path) -> None:
 def test_ones_own_single_over_a_jax_environment_is_one_program(tmp_path: Path) -> None:
     pytest.importorskip("gymnax")
     file, out = tmp_path / "own.py", tmp_path / "run"
-    file.write_text(HEAD + "    return cut(graph, 'mine', (Fragment('all', collect + learn),), 0)\n")
-    asked = ["train", "ppo", "gymnax:CartPole-v1", *TRAIN[1:], "--policy", f"{file}:mine", "--out", str(out)]
-    assert main(asked) == 0
+    file.write_text(HEAD + "    return cut(graph, 'mine', (Fragment('all', collect + learn),), 0)\n" + TINY)
+    asked = ["train", f"{file}:Tiny", "gymnax:CartPole-v1", "--policy", f"{file}:mine", "--out", str(out)]
+    assert main([*asked, "--steps", "64", "--no-eval", "--quiet"]) == 0
     assert json.loads((out / "config.json").read_text())["runtime"] == "inline"
 
 

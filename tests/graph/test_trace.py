@@ -655,6 +655,20 @@ def test_play_must_not_write():
         trace(Writer(num_envs=4), CARTPOLE)
 
 
+def test_play_is_for_any_number_of_environments():
+    @stage
+    def play(self, obs, shift: Reads):
+        return (obs[:, 0] > shift).astype(jnp.int32)
+
+    def cells(self, spec, key):
+        return Toy.cells(self, spec, key) | {"shift": Tracked(jnp.zeros(spec.num_envs))}
+
+    shifted = type("Shifted", (Toy,), {"loop": loop_with("learn"), "cells": cells, "play": play})
+    play.name = "play"
+    with pytest.raises(LoopError, match=r"^play of Shifted acts for 4 environments only, but other numbers are eval"):
+        trace(shifted(num_envs=4), CARTPOLE)
+
+
 def test_a_loop_knows_how_many_agents_there_are():
     counted = []
 

@@ -1,4 +1,5 @@
-"""A pure stage that two learners need is computed by both, with the same random numbers, in every runtime."""
+"""A pure stage that two learners need is computed by both, with the same random numbers, in every runtime; and what
+is inserted as a trajectory is the same there."""
 
 from __future__ import annotations
 
@@ -50,13 +51,14 @@ class Relabelled(Algorithm[ReplayConfig]):
 
     def loop(self, env: Env, replay: Replay) -> None:
         c = self.config
-        replay.insert(env.step(self.act(env.observe())), capacity=c.replay_capacity)
+        replay.insert(env.unroll(self.act, steps=STEPS), capacity=c.replay_capacity)
         reward = self.relabel(replay.sample(c.batch_size, after=c.warmup, per_insert=c.samples_per_insert))
         value = self.value(reward)
         self.learn_critic(reward, value)
         self.learn_actor(reward, value)
 
 
+STEPS = 3
 SETTINGS = {"num_envs": 4, "batch_size": 8, "warmup": 16, "samples_per_insert": 2.0, "replay_capacity": 200}
 
 
@@ -74,6 +76,7 @@ def test_processes_give_the_bits_of_inline(monkeypatch):
     seen = ours.progress.metrics
     np.testing.assert_array_equal(seen["critic_saw"], seen["actor_saw"])
     steps = ours.progress.env_steps
+    assert steps % (4 * STEPS) == 0
     theirs = Processes(plan, algorithm, "CartPole-v1", 1, Options(evaluate=False, steps=steps))
     end = time.monotonic() + 300
     try:
@@ -84,6 +87,10 @@ def test_processes_give_the_bits_of_inline(monkeypatch):
         cells = theirs.cells()
         for name, cell in ours.cells().items():
             assert float(cells[name].module) == float(cell.module) != 0
+        held, shared = ours.parts[0].table, theirs.shared.table
+        assert held.inserted == shared.inserted == steps
+        for a, b in zip(held.stripes, shared.stripes, strict=True):
+            np.testing.assert_array_equal(a, b)
     finally:
         theirs.close()
         ours.close()

@@ -202,12 +202,15 @@ class Tracer:
         return Graph(self.algorithm.name, self.spec, nodes, edges, cells, self._play())
 
     def _play(self) -> Play:
-        """The stages that act without exploring, beside the graph."""
-        aside = Tracer(self.algorithm, self.spec, [node for node in self.nodes if node.kind == "stage"])
-        with recording(aside):
-            env = SymbolicEnv(aside)
-            env.step(self.algorithm.play(env.observe()))
-        *before, step = aside.nodes
+        """The stages that act without exploring, beside the graph: for any number of environments."""
+        try:
+            *before, step = self._played(self.spec.with_envs(self.spec.num_envs + 1))
+        except LoopError as error:
+            self._played(self.spec)  # refused with these too, it says so itself
+            raise LoopError(
+                f"play of {type(self.algorithm).__name__} acts for {self.spec.num_envs} environments only, but other "
+                "numbers are evaluated and shown; keep num_envs out of what it reads and returns."
+            ) from error
         nodes = [node for node in before if node.kind == "stage"]
         for node in nodes:
             if node.writes:
@@ -217,6 +220,15 @@ class Tracer:
                 )
         first = len(self.nodes)
         return Play(tuple(dataclasses.replace(n, index=first + i) for i, n in enumerate(nodes)), step.inputs[0])
+
+    def _played(self, spec: EnvSpec) -> list[Node]:
+        """What playing in so many environments records, with the cells of the loop."""
+        aside = Tracer(self.algorithm, self.spec, [node for node in self.nodes if node.kind == "stage"])
+        aside.spec = spec
+        with recording(aside):
+            env = SymbolicEnv(aside)
+            env.step(self.algorithm.play(env.observe()))
+        return aside.nodes
 
     def _implied(self, nodes: tuple[Node, ...], cells: dict[str, Tree]) -> list[Edge]:
         edges = []
