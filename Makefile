@@ -35,7 +35,7 @@ $(VENV)/.ready: $(BIN)/python pyproject.toml
 	@touch $@
 
 $(VENV)/.ready-dev: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[dev,mujoco,envpool,atari,jaxenvs,marl,track,optuna,plot,export]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,mujoco,video,envpool,atari,jaxenvs,marl,track,optuna,plot,export]'
 	@touch $@ $(VENV)/.ready
 
 clean:

@@ -109,6 +109,10 @@ def test_a_wrong_one_among_several_is_refused_before_anything_is_played(capsys, 
     said = capsys.readouterr()
     assert said.out == ""
     assert "'runs/nowhere' is not a run" in said.err
+    assert main(["eval", "runs/first", "--record", str(tmp_path / "new" / "film.gif")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"there is no folder '{tmp_path / 'new'}'; make it, or choose another file" in said.err
     assert not list(tmp_path.iterdir())
     monkeypatch.chdir(tmp_path)
     assert main(["eval", "latest"]) == 2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
-from headrace.envs import BatchedEnv, SingleEnv
+from headrace.envs import BatchedEnv, SingleEnv, make, recipe
 from headrace.errors import EnvError
 from headrace.graph.compile import make_cells
 from headrace.services.evaluate import EVALUATION_SEED, Evaluator
@@ -148,6 +148,39 @@ def test_pendulum_is_drawn_at_its_own_speed(pendulum):
     assert image.dtype == np.uint8
     assert (image[0, 0] == 255).all()
     assert 0.01 < (image != 255).any(-1).mean() < 0.1  # a rod on white
+
+
+def far_cheetah(render_mode=None):
+    """A cheetah a long way off, seen by a camera that stays where it is, as Gymnasium makes it from 1.4 on."""
+    env = gym.make("HalfCheetah-v5", render_mode=render_mode, disable_env_checker=True)
+    env.unwrapped.mujoco_renderer.camera_id = -1
+    env.unwrapped.init_qpos[0] = 30.0
+    return env
+
+
+def body(image):
+    """Share of a picture that is a cheetah: sky and floor have no colour."""
+    return float((np.abs(image[..., 0].astype(int) - image[..., 2]) > 30).mean())
+
+
+def test_the_camera_follows_the_body_unless_another_was_chosen():
+    pytest.importorskip("mujoco")
+    seen = {}
+    for name, env in (
+        ("followed", far_cheetah),
+        ("chosen", recipe("HalfCheetah-v5", {"camera_id": -1})),
+        ("usual", "HalfCheetah-v5"),
+    ):
+        made = make(env, 1, render=True)
+        made.reset(0)
+        try:
+            seen[name] = body(made.render())
+        except EnvError as error:
+            pytest.skip(f"no OpenGL to draw MuJoCo with: {error}")
+        assert (made._envs[0].unwrapped.mujoco_renderer.camera_id == -1) == (name == "chosen")
+        made.close()
+    assert seen["followed"] == pytest.approx(seen["usual"], rel=0.5)
+    assert seen["followed"] > 0.005
 
 
 def test_half_cheetah_is_drawn_at_its_own_speed():

@@ -21,6 +21,7 @@ CORE = ("jax", "equinox", "optax", "gymnasium", "numpy", "safetensors", "tensorb
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "mujoco": ("mujoco", "imageio"),
+    "video": ("imageio_ffmpeg",),
     "envpool": ("envpool",),
     "atari": ("ale_py", "cv2"),
     "jaxenvs": ("gymnax", "brax"),

@@ -33,6 +33,16 @@ WORKER = "HEADRACE_WORKER"
 """Set in processes that are part of a run: they start none themselves."""
 
 
+NICE = 10
+"""How much those who watch stand back for those who train."""
+
+
+def stand_back() -> None:
+    """Have this process stand back from here on for those who train."""
+    if hasattr(os, "nice"):
+        os.nice(NICE)
+
+
 def end(code: int, words: str) -> NoReturn:
     """End this process at once with these as its last words: what it printed comes before, and nothing after."""
     sys.stdout.flush()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from headrace.runtimes.boot import stand_back
 from headrace.runtimes.shared import FRAME, Mirror
 from headrace.runtimes.worker import Worker
 from headrace.services.evaluate import Evaluator
@@ -18,6 +19,11 @@ from headrace.services.window import Window
 AMPLE_SHARE, SHARE, CROWDED_SHARE = 0.25, 0.1, 0.03
 """Share of one core that each of them takes: where only samplers run, which replay loops leave half idle; where
 collecting and learning take turns; and where something learns beside the samplers."""
+
+
+LONGEST_VIDEO = 20.0
+"""Seconds after which a video is closed, whether the episode is over or not: with 0.03 of a core the viewer takes a
+quarter of a second over a frame, so an episode of 1,000 would take minutes."""
 
 
 def evaluate(worker: Worker) -> None:
@@ -62,35 +68,52 @@ def view(worker: Worker) -> None:
         Window(f"headrace: {worker.graph.algorithm} on {worker.graph.spec.id}") if options.view == "window" else None
     )
     recording: Video | None = None
-    due = time.monotonic()
+    due, end = time.monotonic(), 0.0
     try:
         while not worker.over():
             wanted, began = time.monotonic() + 1 / viewer.fps, time.process_time()
             if not viewer.count:
                 worker.be_long()
+            if options.record_every is not None and recording is None and time.monotonic() >= due:
+                if viewer.steps:
+                    _play_newest(worker, viewer, mirror)
+                    viewer.restart()
+                due = time.monotonic() + options.record_every
+                end = time.monotonic() + min(LONGEST_VIDEO, options.record_every / 2)
+                recording = _video(worker, viewer.fps)
             frame = viewer.frame()
+            if viewer.count == 1:
+                stand_back()  # not before: beside two busy cores it would take minutes to load and compile
             shared.frame.publish(_framed(frame))
             if window is not None and not window.show(frame.image):
                 window.close()
                 window = None
             if recording is not None:
                 recording.add(frame.image)
-            if frame.ended:
-                if recording is not None:
+                if frame.ended or time.monotonic() >= end:
                     recording.close()
                     recording = None
-                if mirror.refresh():
-                    viewer.load(shared.shelf.cells(mirror.flat))
-                if options.record_every is not None and time.monotonic() >= due:
-                    due = time.monotonic() + options.record_every
-                    name = f"{_steps(worker):012d}.{options.record_format}"
-                    recording = Video(Path(options.videos) / name, viewer.fps)
+            if frame.ended:
+                _play_newest(worker, viewer, mirror)
             if not worker.sleep(max(wanted, _rest(worker, began))):
                 break
+        if recording is not None:
+            recording.close()
     finally:
         if recording is not None:
             recording.discard()
         viewer.close()
+
+
+def _play_newest(worker: Worker, viewer: Viewer, mirror: Mirror) -> None:
+    if mirror.refresh():
+        viewer.load(worker.shared.shelf.cells(mirror.flat))
+
+
+def _video(worker: Worker, fps: float) -> Video:
+    folder = Path(worker.options.videos)
+    folder.mkdir(parents=True, exist_ok=True)
+    return Video(folder / f"{_steps(worker):012d}.{worker.options.record_format}", fps)
 
 
 def _has_news(worker: Worker, last: int) -> bool:

@@ -12,7 +12,7 @@ from typing import IO
 
 from headrace.errors import FragmentError
 from headrace.runtimes.base import Options
-from headrace.runtimes.boot import start
+from headrace.runtimes.boot import NICE, start
 from headrace.runtimes.worker import TASK, Task
 
 GRACE = 4.0
@@ -24,9 +24,6 @@ BACK_OFF, LONGEST = 0.1, 2.0
 
 SAID = 1 << 24
 """Bytes that a process may print before they are forgotten."""
-
-NICE = 10
-"""How much those who watch stand back for those who train."""
 
 
 class Process:
@@ -54,7 +51,7 @@ class Process:
             "headrace.runtimes.worker",
             self.cores,
             self.threads,
-            NICE if self.task.role in ("evaluator", "viewer") else 0,
+            NICE if self.task.role == "evaluator" else 0,
             {TASK: self.task.to_json()},
             pass_fds=self.fds,
             stdout=self.said,

@@ -27,7 +27,9 @@ def check_file(file: str | Path) -> None:
     if Path(file).suffix not in FORMATS:
         raise UsageError(f"--record writes {' or '.join(FORMATS)}, got '{file}'.")
     if importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise UsageError("--record needs imageio-ffmpeg; install it with: pip install 'headrace[mujoco]'.")
+        raise UsageError("--record needs imageio-ffmpeg; install it with: pip install 'headrace[video]'.")
+    if not Path(file).parent.is_dir():
+        raise UsageError(f"--record {file}: there is no folder '{Path(file).parent}'; make it, or choose another file.")
 
 
 class Video:
@@ -45,7 +47,6 @@ class Video:
         self.shape: tuple[int, ...] = ()
         self.encoder: subprocess.Popen[bytes] | None = None
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             self.aside.touch()
         except OSError as error:
             raise _refusal(self.path, error.strerror) from None

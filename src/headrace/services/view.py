@@ -74,9 +74,13 @@ class Viewer:
         ended = bool(after.terminated[0] or after.truncated[0])
         frame = Frame(image, self.episode, self.steps, self.reward, ended)
         if ended:
-            self.episode += 1
-            self.obs = self._begin()
+            self.restart()
         return frame
+
+    def restart(self) -> None:
+        """Leave the episode and begin the next."""
+        self.episode += 1
+        self.obs = self._begin()
 
     def close(self) -> None:
         self.env.close()
