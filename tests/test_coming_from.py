@@ -57,7 +57,7 @@ def test_what_stands_on_the_right_is_there(code: str) -> None:
 
 def _filled(code: str) -> list[str]:
     """An option with values in place of what stands for one."""
-    words = {"N": "2", "S": "60", "FILE": "x.gif", "KEY=VALUE": "g=9.0", "wandb:P": "wandb:mine"}
+    words = {"N": "2", "S": "60", "FILE": "x.gif", "P": "single", "KEY=VALUE": "g=9.0", "wandb:P": "wandb:mine"}
     return [words.get(word, word) for word in shlex.split(code)]
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 import headrace
+import headrace.nets
 from headrace.algorithms import ALGORITHMS
+from headrace.types import Batch, Transition
 from headrace.cli.doctor import EXTRAS
 
 ROOT = Path(__file__).parents[1]
@@ -61,3 +63,11 @@ def test_every_extra_is_used_and_known_to_the_doctor() -> None:
 @pytest.mark.parametrize("name", ["reinforce", "custom_env", "custom_network", "wrapped_env", "optuna_pruning"])
 def test_examples_load(name: str) -> None:
     assert runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")
+
+
+def test_the_api_page_has_every_field_of_what_stages_are_given_and_every_part_of_networks() -> None:
+    page = (ROOT / "docs" / "api.md").read_text().split("## What stages are given")[1]
+    first = [re.findall(r"`([\w.]+)", line.split(" | ")[0]) for line in page.splitlines() if line.startswith("| `")]
+    named = {name for names in first for name in names}
+    wanted = {*Transition._fields, *Batch._fields, *headrace.nets.__all__}
+    assert wanted <= {name.split(".")[0] for name in named}
