@@ -52,7 +52,7 @@ def test_what_stands_on_the_right_is_there(code: str) -> None:
         name, _, value = code.partition("=")
         if name in SETTINGS and value and not value.isupper():
             kind = next(kind for kind in ALGORITHMS.values() if hasattr(kind.config_type(), name))
-            override(kind.config_type(), {name: value.strip("()\"")})
+            override(kind.config_type(), {name: value.strip('()"')})
 
 
 def _filled(code: str) -> list[str]:

@@ -14,8 +14,8 @@ import pytest
 import headrace
 import headrace.nets
 from headrace.algorithms import ALGORITHMS
-from headrace.types import Batch, Transition
 from headrace.cli.doctor import EXTRAS
+from headrace.types import Batch, Transition
 
 ROOT = Path(__file__).parents[1]
 
