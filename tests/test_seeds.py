@@ -74,6 +74,8 @@ def test_all_of_them_go_on_together_and_one_goes_on_alone(two):
     assert main(["train", "--resume", str(folder), "--steps", "640", "--quiet", "--no-eval"]) == 0
     assert [checkpoint.newest(run.path).name for run in runs] == [f"{640:012d}"] * 2
     assert train(resume=runs[1].path, steps=704, progress=False).metrics[-1]["time/env_steps"] == 704
+    apart = train_seeds(resume=folder, steps=704, progress=False)  # of which the second has been there
+    assert [run.metrics[-1]["time/env_steps"] for run in apart] == [704] * 2
     with pytest.raises(UsageError, match="holds seeds already"):
         train_seeds(ppo(), ENV, out=folder)
 

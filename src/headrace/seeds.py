@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from headrace.api import Run, find_algorithm
 from headrace.envs import env_id, recipe
@@ -56,33 +56,41 @@ def train_seeds(
     def begin(i: int, progress: bool | None) -> Training:
         return training(env=env, progress=progress, **asked[i], **options)
 
-    first = begin(0, progress)
-    try:
-        session = next(first)
-    except StopIteration as end:
-        return [end.value, *_one_by_one(begin(i, progress) for i in range(1, len(asked)))]
-    if len(asked) == 1 or not alike([session.runtime]):
-        done = drive(first, session)
-        return [done, *([] if done.interrupted else _one_by_one(begin(i, progress) for i in range(1, len(asked))))]
-    if progress is not False:
-        print(f"headrace: {len(asked)} seeds in one program; the first of them is shown.", file=sys.stderr, flush=True)
-    trainings = [first, *(begin(i, False) for i in range(1, len(asked)))]
     with ExitStack() as stack:
-        for one in trainings:
-            stack.callback(one.close)
-        sessions = [session, *(next(one) for one in trainings[1:])]
-        if not alike([one.runtime for one in sessions]):
-            return [drive(one, begun) for one, begun in zip(trainings, sessions, strict=True)]
-        return _in_step(trainings, sessions)
+        trainings = [begin(0, progress)]
+        started = [_start(trainings[0], stack)]
+        if len(asked) == 1 or not alike(_loops(started)):
+            runs = [_finish(trainings[0], started[0])]
+            for i in range(1, len(asked)):
+                if not runs[-1].interrupted:
+                    runs.append(drive(begin(i, progress)))
+            return runs
+        if progress is not False:
+            print(f"headrace: {len(asked)} seeds in one program; the first is shown.", file=sys.stderr, flush=True)
+        for i in range(1, len(asked)):
+            trainings.append(begin(i, False))
+            started.append(_start(trainings[i], stack))
+        if not alike(_loops(started)):
+            return [_finish(*both) for both in zip(trainings, started, strict=True)]
+        return _in_step(trainings, cast(list[Session], started))
 
 
-def _one_by_one(trainings: Iterator[Training]) -> list[Run]:
-    runs: list[Run] = []
-    for one in trainings:
-        runs.append(drive(one))
-        if runs[-1].interrupted:
-            break
-    return runs
+def _start(one: Training, stack: ExitStack) -> Session | Run:
+    """A training at its first cycle, or its run if there is nothing more to do; closed with the stack."""
+    stack.callback(one.close)
+    try:
+        return next(one)
+    except StopIteration as end:
+        run: Run = end.value
+        return run
+
+
+def _finish(one: Training, started: Session | Run) -> Run:
+    return started if isinstance(started, Run) else drive(one, started)
+
+
+def _loops(started: Sequence[Session | Run]) -> list[Any]:
+    return [one.runtime if isinstance(one, Session) else None for one in started]
 
 
 def _in_step(trainings: Sequence[Training], sessions: Sequence[Session]) -> list[Run]:
