@@ -31,7 +31,7 @@ NEVER = (
 def shoot_at(policy: str) -> dict[str, object]:
     """What one run went through."""
     began = time.monotonic()
-    tortured = Torture(policy, seed=0)
+    tortured = Torture(policy, seed=0, hang_seconds=10.0)
     tortured.get_on(spectators=True)
     tortured.run(KILLS, PAUSE)
     tortured.get_on(spectators=True)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
 os.environ.setdefault("HEADRACE_NO_TUNE", "1")  # tests/tune asks for it; elsewhere it would only take time
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 # Most of the time goes into compiling small programs that run a few times; this takes a third of it away.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+
+# A busy machine is not a mistake: no example has a time limit.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 LONGEST = ("test_learning", "test_faults", "test_conformance", "test_tune", "test_pace", "test_mappo", "test_processes")
 """Begun first, so that at the end no process waits for another one's long file."""

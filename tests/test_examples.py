@@ -25,7 +25,7 @@ def test_reinforce_learns_in_less_than_eighty_lines(tmp_path: Path) -> None:
     assert len((ROOT / "examples" / "reinforce.py").read_text().splitlines()) < 80
     algorithm = example("reinforce").Reinforce()
     options = {"policy": "single", "seed": 1, "out": tmp_path / "run", "progress": False}
-    run = headrace.train(algorithm, "CartPole-v1", until=200, seconds=60, **options)
+    run = headrace.train(algorithm, "CartPole-v1", until=200, seconds=900, **options)
     assert run.reached
     assert headrace.Run.load(run.path, best=True, algorithm=type(algorithm)).evaluate().mean_reward >= 150
 
@@ -34,7 +34,7 @@ def test_the_corridor_is_learned_with_its_mask(tmp_path: Path) -> None:
     algorithm = headrace.DQN(warmup=500, hidden=(32,))
     corridor = example("custom_env").Corridor
     options = {"policy": "single", "seed": 1, "out": tmp_path / "run", "progress": False}
-    run = headrace.train(algorithm, corridor, until=0.99, seconds=60, **options)
+    run = headrace.train(algorithm, corridor, until=0.99, seconds=900, **options)
     assert run.reached
     assert run.evaluate().mean_ep_length <= 8
 

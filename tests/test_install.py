@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TINY = ["num_envs=2", "warmup=64", "batch_size=32", "hidden=8", "replay_capacity=1000"]
-BROUGHT = {"imageio_ffmpeg": ["imageio"]}
+BROUGHT = {"imageio_ffmpeg": ["imageio"], "IPython": ["ipykernel"]}
 """What comes with an extra of what is asked for."""
 
 MINUTES = 600.0

@@ -32,7 +32,7 @@ def test_the_defaults_reach_the_goal(
 ) -> None:
     monkeypatch.delenv("XLA_FLAGS")  # processes compile as they do for a user
     options = {"policy": policy, "seed": seed, "out": tmp_path / "run", "progress": False}
-    run = headrace.train(algorithm, env, until=goal, seconds=170, **options)
+    run = headrace.train(algorithm, env, until=goal, seconds=900, **options)
     assert run.reached, run.metrics[-1]
     assert run.metrics[-1]["eval/mean_reward"] >= goal
 
@@ -41,7 +41,7 @@ def test_the_defaults_reach_the_goal(
 def test_options_learn_too(tmp_path: Path) -> None:
     algorithm = headrace.DQN(n_step=3, layer_norm=True, double=False)
     options = {"policy": "single", "seed": 1, "out": tmp_path / "run", "progress": False}
-    run = headrace.train(algorithm, "CartPole-v1", until=150, seconds=120, **options)
+    run = headrace.train(algorithm, "CartPole-v1", until=150, seconds=900, **options)
     assert run.reached
 
 

@@ -174,7 +174,8 @@ def training(
             _begin(config, directory, whole)
         refine = None
         if resume is None and choice is not None and not choice.refined and isinstance(running, Processes):
-            refine = Refinement(running, partial(_refined, choice, asked, env, config, whole, directory, given))
+            when_refined = partial(_refined, choice, asked, env, config, whole, directory, given)
+            refine = Refinement(running, choice, when_refined)
         tracker = None if wanted.track is None else WandbTracker(check_track(wanted.track))
         told = Callbacks([*functions, *([tracker] if tracker else [])], directory, asdict(config))
         session = Session(running, directory, goal, elapsed, checkpoint_every, told)
@@ -286,9 +287,10 @@ def _refined(
     directory: Path,
     given: tuple[int | None, int | None],
     repeat: int,
+    measured: float,
 ) -> None:
     """Freeze what proved best on the running system: for this run and for the next like it."""
-    frozen = replace(choice, repeat=repeat, refined=True)
+    frozen = replace(choice, repeat=repeat, refined=True, measured=round(measured, 1))
     try:
         replace(config, tuned=frozen.to_json()).write(directory, frozen.place(whole).to_json())
     except OSError as error:

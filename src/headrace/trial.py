@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,13 +43,20 @@ def try_out(
     seed: int = 0,
     learning: bool = True,
     options: Options | None = None,
+    say: Callable[[str], Any] = lambda text: None,
 ) -> Speed:
-    """The speed of a plan over `seconds`, after it has gone for `warm` seconds; `learning` if it gets that far."""
+    """The speed of a plan over `seconds`, after it has gone for `warm` seconds; `learning` if it gets that far.
+
+    `say` is told what is being done.
+    """
+    say("starting")
     runtime = "inline" if plan.alone else "processes"
     running = RUNTIMES[runtime](plan, algorithm, env, seed, options or Options(evaluate=False))
     try:
         _go(running, START, lambda: running.progress.learned > 0 if learning else running.progress.env_steps > 0)
+        say(f"warming up for {warm:g} s")
         _go(running, warm)
+        say(f"measuring for {seconds:g} s")
         before, used, began = running.progress.counters(), _used(running), time.monotonic()
         _go(running, seconds)
         taken = time.monotonic() - began

@@ -21,7 +21,9 @@ from headrace.channels.table import Table
 from headrace.channels.wait import wait
 from headrace.types import Transition
 
-TIMEOUT = 30.0
+TIMEOUT = 600.0
+"""Seconds that anything may take on any machine, however busy: only what will never come is waited for so long."""
+
 ENVS = 4
 PARENT = os.getppid()
 STARTED: list[subprocess.Popen] = []
@@ -85,13 +87,14 @@ def filled(latest, version):
     return [np.full(s.shape, version % 127, s.dtype) for s in latest.structs]
 
 
-def publish_weights(memory, seconds, versions, half_at=None, turn=1):
-    """Publish as fast as can be; with `half_at` die half-way through that version."""
+def publish_weights(memory, seconds, versions, reads=0, half_at=None, turn=1):
+    """Publish as fast as can be, until each reader has read so often; with `half_at` die half-way through a version."""
     flags, latest = weights(memory.layout())
     patterns = [filled(latest, i) for i in range(127)]
     wait(lambda: flags[0] == turn, TIMEOUT, parent_lives)
     end = time.monotonic() + seconds
-    while time.monotonic() < end or latest.version < versions:
+    while time.monotonic() < end or latest.version < versions or min(flags[2], flags[3]) <= reads:
+        assert time.monotonic() < end + TIMEOUT
         version = latest.version + 1
         if version == half_at:
             with contextlib.suppress(ValueError):
@@ -107,8 +110,8 @@ def read_weights(memory, reuse):
     flags, latest = weights(memory.layout())
     into = latest.room() if reuse else None
     seen, count, torn = 0, 0, 0
-    flags[2 + reuse] = 1
     while True:
+        flags[2 + reuse] = 1 + count
         over = flags[0] == 3
         found = latest.read(seen, into)
         if found is None:

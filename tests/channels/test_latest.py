@@ -77,9 +77,10 @@ def test_too_few_arrays_are_refused_and_no_version_comes_of_it():
 def test_readers_in_other_processes_never_see_a_torn_version_though_a_writer_dies_half_way():
     memory, (flags, latest) = make(weights)
     readers = [spawn(read_weights, memory, reuse=reuse) for reuse in (False, True)]
-    first = spawn(publish_weights, memory, seconds=60, versions=0, half_at=500)
-    second = spawn(publish_weights, memory, seconds=10 if LONG else 3, versions=100_000 if LONG else 2_000, turn=2)
-    until(lambda: flags[2] + flags[3] == 2)
+    first = spawn(publish_weights, memory, seconds=0, versions=501, half_at=500)
+    wanted = {"seconds": 10 if LONG else 1, "versions": 100_000 if LONG else 2_000, "reads": 101}
+    second = spawn(publish_weights, memory, **wanted, turn=2)
+    until(lambda: flags[2] and flags[3])
     flags[0] = 1
     until(lambda: flags[1])
     killed(first)

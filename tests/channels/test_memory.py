@@ -19,7 +19,7 @@ from headrace.channels.memory import LINE, Layout, Memory, measure
 from headrace.channels.table import Table
 from headrace.errors import CapacityError
 
-from .peers import killed, own_and_share, result, spawn, step_struct, touch
+from .peers import TIMEOUT, killed, own_and_share, result, spawn, step_struct, touch
 
 SHM = Path("/dev/shm")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -75,7 +75,7 @@ def test_an_end_with_open_named_memory_and_views_is_silent():
             if close: memory.close()
         memory.close()
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -90,7 +90,7 @@ def test_processes_that_are_killed_leave_nothing(named):
     assert bool(descriptors(label)) is not named
     killed(owner)
     os.kill(told["child"], signal.SIGKILL)
-    end = time.monotonic() + 10
+    end = time.monotonic() + TIMEOUT
     while (set(SHM.iterdir()) - before or descriptors(label)) and time.monotonic() < end:
         time.sleep(0.02)
     assert not set(SHM.iterdir()) - before

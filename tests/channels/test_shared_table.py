@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from headrace.channels.memory import Layout
@@ -45,26 +43,26 @@ def test_rows_are_whole_while_writers_race_and_one_is_killed_and_replaced():
     table._overwritten = counted
     rng, seen, folded = np.random.default_rng(0), set(), []
 
-    def draw(seconds):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            for steps in (1, 3):
-                who, summed = check(table.sample(rng, (64,), GAMMA, steps), steps)
-                seen.update(who)
-                folded.append(summed)
+    def draw():
+        for steps in (1, 3):
+            who, summed = check(table.sample(rng, (64,), GAMMA, steps), steps)
+            seen.update(who)
+            folded.append(summed)
 
-    draw(1.5)
+    def draw_until(condition):
+        until(lambda: draw() or condition())
+
+    draw_until(lambda: len(folded) >= 1_000 and overtaken[0] > 100 and seen == {(0, 1), (1, 1)})
     killed(writers[1])
     at = int(table.written[1])
-    draw(0.2)
+    for _ in range(50):
+        draw()
     assert table.written[1] == at
     writers[1] = spawn(fill_table, memory, writer=1, generation=2, half_at=at + 2_000)
-    for _ in range(100):
-        draw(0.1)
-        if flags[1]:
-            break
+    draw_until(lambda: flags[1])
     killed(writers[1])  # while one step is half written
-    draw(0.3)
+    for _ in range(50):
+        draw()
     assert table.written[1] == at + 2_000
     flags[0] = 1
     assert result(writers[0]) == table.written[0]

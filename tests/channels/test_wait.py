@@ -15,16 +15,16 @@ def test_what_is_ready_is_not_waited_for_and_its_peer_not_asked_about():
 
 
 def test_it_returns_when_ready():
-    start = time.monotonic()
-    wait(lambda: time.monotonic() > start + 0.05, 5.0, lambda: True)
-    assert 0.05 < time.monotonic() - start < 1.0
+    looks = iter([False] * 60 + [True])
+    wait(lambda: next(looks), 600.0, lambda: True)
+    assert next(looks, "none") == "none"
 
 
 def test_it_ends_with_the_peer():
-    start = time.monotonic()
+    lives = iter([True] * 20 + [False])
     with pytest.raises(PeerGone, match="the server has ended"):
-        wait(lambda: False, 60.0, lambda: time.monotonic() < start + 0.05, "the server")
-    assert time.monotonic() - start < 1.0
+        wait(lambda: False, 600.0, lambda: next(lives), "the server")
+    assert next(lives, "none") == "none"
 
 
 def test_what_a_peer_finished_before_its_end_counts():
@@ -41,6 +41,6 @@ def test_it_ends_in_time():
     start = time.monotonic()
     with pytest.raises(OverdueError, match=r"waited 0\.05 s for the server"):
         wait(lambda: False, 0.05, lambda: True, "the server")
-    assert 0.05 <= time.monotonic() - start < 1.0
+    assert 0.05 <= time.monotonic() - start < 600.0
     assert issubclass(OverdueError, TimeoutError)
     assert issubclass(OverdueError, HeadraceError)

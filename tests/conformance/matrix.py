@@ -82,7 +82,7 @@ def learned(name: str, plan: Plan, policy: str, runtime: str, passes: int = LEAR
 def make(plan: Plan, algorithm: Algorithm[Any], env: str, runtime: str, steps: int | None) -> Runtime:
     if runtime == "inline":
         return inline(plan, algorithm, env, 3)
-    return Processes(plan, algorithm, env, 3, Options(evaluate=False, steps=steps))
+    return Processes(plan, algorithm, env, 3, Options(evaluate=False, steps=steps, hang_seconds=600))
 
 
 def steps_for(plan: Plan, passes: int) -> int:
@@ -99,7 +99,7 @@ def steps_for(plan: Plan, passes: int) -> int:
 
 def go(running: Runtime, passes: int, steps: int | None) -> None:
     """In processes all that is collected is learned from before it is looked at, so that it is always the same."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600
     while running.progress.learned < passes or (steps is not None and running.progress.env_steps < steps):
         assert time.monotonic() < end, running.progress
         running.advance()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -28,12 +29,12 @@ LONG = os.environ.get("HEADRACE_LONG") == "1"
 def test_kills_cost_nothing_that_was_committed() -> None:
     tortured = Torture("desktop", seed=1)
     tortured.get_on(spectators=False)
-    tortured.run(kills=6, pause=0.5)
+    tortured.run(kills=6, pause=0.5, among="learner 0")
     tortured.get_on(spectators=False)
     found = tortured.end()
     del tortured
     assert left_behind() == []
-    assert found["kills"] == 6
+    assert found["kills"] >= 6
     assert "learner 0" in found["killed"]
     assert found["rows checked at the end"] > 64
     assert found["rows compared across kills"] > 64
@@ -54,7 +55,9 @@ def processes():
 
     def make(policy: str, algorithm=ALGORITHM, env=ENV, replicas=None, **options) -> Processes:
         plan = headrace.plan(algorithm, env, policy, replicas=replicas)
-        made.append(Processes(plan, algorithm, env, 0, Options(evaluate=False, **options)))
+        made.append(
+            Processes(plan, algorithm, env, 0, Options(evaluate=False, **({"hang_seconds": TIMEOUT} | options)))
+        )
         return made[-1]
 
     yield make
@@ -73,21 +76,24 @@ def process_of(runtime: Processes, name: str):
     return next(process for process in runtime.processes if process.name == name)
 
 
-def replaced(runtime: Processes, name: str, number: int) -> float:
-    """Signal a process; the seconds until another one is started in its place."""
-    process, began = process_of(runtime, name), time.monotonic()
+def replaced(runtime: Processes, name: str, number: int) -> None:
+    """Signal a process, and wait until another one is started in its place."""
+    process = process_of(runtime, name)
     pid = process.handle.pid
     os.kill(pid, number)
     until(runtime, lambda: process.handle.pid != pid)
-    return time.monotonic() - began
 
 
 def test_a_stopped_sampler_is_replaced_and_a_killed_learner_goes_on_from_its_state(processes) -> None:
-    runtime = processes("dual_device", hang_seconds=2.0, restarts=10)
+    runtime = processes("dual_device", restarts=1000)
     shared = runtime.shared
     until(runtime, lambda: shared.learned.min() >= 50)
 
-    assert 2.0 < replaced(runtime, "sampler 0", signal.SIGSTOP) < 60.0  # 2.1 s on a quiet machine
+    patient, began = runtime.options, time.monotonic()
+    runtime.options = replace(patient, hang_seconds=2.0)
+    replaced(runtime, "sampler 0", signal.SIGSTOP)
+    assert time.monotonic() - began > 2.0
+    runtime.options = patient  # on a busy machine the others may be as silent
     assert any("in sampler 0; it gave no sign of life for 2 s" in said for said in runtime.progress.notices)
     passes = runtime.progress.passes
     until(runtime, lambda: runtime.progress.passes > passes + 5)
@@ -162,7 +168,8 @@ def test_too_many_kills_end_the_run(processes) -> None:
         until(runtime, lambda: False)
 
 
-def test_a_fragment_that_fails_by_itself_ends_the_run_the_third_time(processes) -> None:
+def test_a_fragment_that_fails_by_itself_ends_the_run_the_third_time(processes, monkeypatch) -> None:
+    monkeypatch.setattr("headrace.runtimes.supervisor.MINUTE", TIMEOUT)  # a busy machine may start fewer in a minute
     runtime = processes("desktop", Breaks(num_envs=2), "CartPole-v1")
     with pytest.raises(FragmentError, match=r"^learner 0 failed 3 times in a minute, at last: .*the learner broke"):
         until(runtime, lambda: False)
@@ -173,14 +180,15 @@ FAULTS = {
     "raises": f"(environment 0) raised RuntimeError: the wheel came off at step {STEP}",
     "not_finite": f"(environment 0) returned a reward that is not finite at step {STEP}",
     "misshapen": f"(environment 0) returned an observation of shape (3,) where its space says (2,) at step {STEP}",
-    "hangs": f"does not come back from step {STEP} in sampler 0; it gave no sign of life for 4 s",
-    "never_starts": "does not come back from its first reset in sampler 0; it gave no sign of life for 6 s",
+    "hangs": f"does not come back from step {STEP} in sampler 0; it gave no sign of life for 8 s",
+    "never_starts": "does not come back from its first reset in sampler 0; it gave no sign of life for 12 s",
 }
+PATIENCE = {"hangs": "8", "never_starts": "2"}
 
 
 @pytest.mark.parametrize("fault", list(FAULTS))
 def test_a_bad_environment_is_named_and_ends_the_run(fault: str, tmp_path: Path, capfd) -> None:
-    patience = "1" if fault == "never_starts" else "4"
+    patience = PATIENCE.get(fault, str(TIMEOUT))
     words = ["--no-eval", "--restarts", "0", "--hang-seconds", patience, "--out", str(tmp_path / "run"), *TINY]
     assert main(["train", "sac", f"faulty_envs:{fault}", "--quiet", *words]) == 2
     said = capfd.readouterr()
@@ -203,10 +211,10 @@ def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
         run.until(run.learns)
         os.kill(int(run.processes()[-1]), signal.SIGSTOP)  # so that one cannot end by itself
         run.signal(signal.SIGINT)
-        time.sleep(0.5)
+        run.until(lambda: len(run.processes()) == 2)  # obeyed by the others
         assert run.handle.poll() is None
         run.signal(signal.SIGINT)
-        run.until(lambda: run.handle.poll() is not None, 3.0)  # on a busy machine
+        run.until(lambda: run.handle.poll() is not None)
         assert run.handle.returncode == 130
         assert run.processes() == []
         assert run.said.endswith("headrace: stopped at once; what came after the last checkpoint is lost.\n")
@@ -214,10 +222,10 @@ def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_while_all_start_is_obeyed(number: int, tmp_path: Path) -> None:
-    with Command(tmp_path / "run", "sac", ENV) as run:
+    with Command(tmp_path / "run", "sac", ENV, "--quiet") as run:
         run.until(lambda: len(run.processes()) == 3)
         run.signal(signal.SIGINT) if number == signal.SIGINT else run.handle.send_signal(number)
-        run.until(lambda: run.handle.poll() is not None, 5.0)
+        run.until(lambda: run.handle.poll() is not None)
         assert run.handle.returncode == 130
         assert run.processes() == []
         assert run.said == ""
@@ -229,7 +237,7 @@ def test_the_parents_death_ends_every_process(tmp_path: Path) -> None:
         run.until(lambda: len(run.processes()) == 3)
         run.handle.kill()
         run.handle.wait()
-        run.until(lambda: not run.processes(), 5.0)
+        run.until(lambda: not run.processes())
     assert orphans() == []
 
 
@@ -260,7 +268,7 @@ def test_a_full_disk_costs_checkpoints_and_an_interrupt_saves(small_disk: Path) 
         ballast.unlink()
         run.until(lambda: checkpoint.newest(path) != good)
         run.signal(signal.SIGINT)
-        run.until(lambda: run.handle.poll() is not None, 5.0)
+        run.until(lambda: run.handle.poll() is not None)
         assert run.handle.returncode == 130
         assert run.processes() == []
         assert orphans() == []

@@ -63,7 +63,7 @@ def noise(height: int, width: int) -> np.ndarray:
 
 def wait(window: Window, image: np.ndarray, until) -> None:
     """Show an image until something is so; the X server takes its own time."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 600
     while not until():
         assert time.monotonic() < deadline
         window.show(image)

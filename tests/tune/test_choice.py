@@ -58,7 +58,7 @@ def test_it_places_a_plan() -> None:
 
 def test_it_is_one_line_for_a_person() -> None:
     cores = "collect on cores 2-3, learn on cores 0-1"
-    assert str(CHOICE) == f"2 samplers, 16 environments, K=16, batch 512, {cores}: 30.0k frames/s expected"
+    assert str(CHOICE) == f"2 samplers, 16 environments, 16 updates fused, batch 512, {cores}: 30.0k frames/s expected"
     assert str(Choice(8, 1, 1, None, {"all": ()}, "steps/s")) == "1 sampler, 8 environments"
 
 

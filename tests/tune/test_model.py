@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from headrace.tune.choice import Choice
+from headrace.tune.measure import costs as summed
 from headrace.tune.model import SAMPLER, TURNS, Costs, Terms, fusable, load
 from headrace.tune.search import Freedom, candidates, choose, layouts
 from headrace.tune.tell import limit, sentence, tables
@@ -201,15 +202,30 @@ def test_it_says_what_was_measured_and_chosen_in_80_columns() -> None:
     assert [line.split() for line in said] == [
         ["environments", "of", "a", "sampler", "1", "2", "4", "8", "16"],
         ["steps/s", "on", "one", "core", "3.3k", "5.0k", "6.7k", "10.0k", "10.7k"],
-        ["passes", "fused", "(K)", "8", "16"],
+        ["updates", "fused", "8", "16"],
         ["frames/s", "learner,", "1", "thread", "25.6k", "25.9k"],
     ]
     words = sentence(dataclasses.replace(usual, expected=found.throughput), TERMS, found, fused=True)
     assert max(len(line) for line in (*said, *words.splitlines())) <= 80
     assert " ".join(words.split()) == (
-        "chosen: 1 sampler with 8 environments on core 1, learner on core 0, K=8, batch 256: "
+        "chosen: 1 sampler with 8 environments on core 1, learner on core 0, 8 updates fused, batch 256: "
         "25.6k frames/s expected; the learner is the bottleneck."
     )
+
+
+def test_other_programs_are_counted_into_what_is_expected() -> None:
+    """Beside another that takes as much of each core, half is expected, and the choice is the same."""
+    lines = [{"envs": 8, "seconds": 0.001, "wall": 0.002, "memory": 1.0}] * 4
+    lines += [{"fragment": "learn", "threads": 1, "repeat": 8, "size": 256, "seconds": 0.08, "wall": 0.16}] * 4
+    crowded, alone = summed(lines), summed([{**line, "wall": line["seconds"]} for line in lines])
+    assert (crowded.given, alone.given) == (0.5, 1.0)
+    usual, freedom = choice({"collect": (1,), "learn": (0,)}), Freedom(envs=False, replicas=False)
+    busy, quiet = (choose(usual, TERMS, found, freedom) for found in (crowded, alone))
+    assert dataclasses.replace(busy, expected=None) == dataclasses.replace(quiet, expected=None)
+    assert busy.expected == pytest.approx(quiet.expected / 2) == pytest.approx(12_800)
+    found = load(busy, TERMS, crowded)
+    words = " ".join(sentence(busy, TERMS, found, fused=True, given=crowded.given).split())
+    assert "12.8k frames/s expected beside other programs, which leave 50% of the cores; the learner is" in words
 
 
 def test_the_widest_table_fits() -> None:

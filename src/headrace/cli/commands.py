@@ -17,12 +17,13 @@ from rich.table import Table
 
 from headrace import api, launch
 from headrace.algorithms import ALGORITHMS
+from headrace.cli.bench import bench as run_bench
 from headrace.cli.doctor import doctor
 from headrace.cli.video import film_names, record
 from headrace.config import field_docs, literal, load_object, override, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.envs import recipe
-from headrace.errors import ConfigError, DivergenceError, HeadraceError, LoopError, PlanError, UsageError
+from headrace.errors import ConfigError, DivergenceError, HeadraceError, LoopError, UsageError
 from headrace.graph.render import render
 from headrace.policies import POLICIES
 from headrace.recorded import command_for, restore
@@ -31,7 +32,6 @@ from headrace.services.compare import groups_of, read_runs
 from headrace.services.curves import check_picture, draw
 from headrace.services.run import RunConfig, find_run
 from headrace.services.video import check_file
-from headrace.trial import try_out
 
 INTERRUPTED = 130
 AUTO = "Whichever of these runs fastest here: measured, predicted, and the best few tried."
@@ -237,26 +237,10 @@ def tune(options: argparse.Namespace) -> int:
 
 def bench(options: argparse.Namespace) -> int:
     """`headrace bench`"""
-    if not options.seconds > 0:
-        raise ConfigError(f"--seconds must be above 0, got {options.seconds}.")
-    algorithm = configured(options)
-    rows = []
-    for policy in [options.policy] if options.policy else POLICIES:
-        try:
-            plan = api.plan(
-                algorithm, environment(options), policy, staleness=options.staleness, replicas=options.replicas
-            )
-        except PlanError as error:
-            if options.policy:
-                raise
-            rows.append((policy, "-", "-", str(error)))
-            continue
-        print(f"{policy}: running for {options.seconds:g} s", file=sys.stderr)
-        speed = try_out(plan, algorithm, environment(options), seconds=options.seconds, warm=min(5.0, options.seconds))
-        busy = ", ".join(f"{name} {share:.0%}" for name, share in speed.busy.items())
-        rows.append((policy, f"{speed.env_steps:,.0f}", f"{speed.update_frames:,.0f}", busy))
-    _table(["policy", "env steps/s", "update frames/s", "share of a core"], rows)
-    return 0
+    if run_bench(configured(options), environment(options), options):
+        return 0
+    print("headrace: interrupted; what was measured until then is above.", file=sys.stderr)
+    return INTERRUPTED
 
 
 def policies(options: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ from headrace.tune.cache import cached, remember
 from headrace.tune.choice import Choice
 from headrace.tune.jobs import jobs
 from headrace.tune.measure import Job, measured, waves
-from headrace.tune.model import Terms, load
+from headrace.tune.model import Costs, Terms, load
 from headrace.tune.search import Freedom, choose
 from headrace.types import EnvSpec
 
@@ -85,10 +85,9 @@ def tune(
     chosen = choose(usual, terms, costs, freedom)
     found = None if chosen is None else load(chosen, terms, costs)
     if chosen is None or found is None:
-        why = f" ({troubles[0]})" if troubles else f" in {seconds:g} s"
-        say(textwrap.fill(f"too little could be measured{why}; it runs as it is.", tell.WIDTH))
+        say(textwrap.fill(_too_little(costs, seconds, usual, troubles), tell.WIDTH))
         return usual
-    say(tell.sentence(chosen, terms, found, fused=not plan.graph.on_policy))
+    say(tell.sentence(chosen, terms, found, fused=not plan.graph.on_policy, given=costs.given))
     remember(chosen, algorithm, env, policy, machine, replicas, staleness)
     return chosen
 
@@ -113,16 +112,34 @@ def node_costs(
     for (_, threads, repeat, size), taken in sorted(
         costs.learn.items(), key=lambda one: -abs(one[0][2] - usual.repeat)
     ):
-        each = taken / (repeat * size) * terms.per_insert  # at last of the program nearest to the usual one
+        each = (
+            taken / (repeat * size) * terms.per_insert / costs.given
+        )  # at last of the program nearest to the usual one
         found |= {"learn": each} if threads == learner.task.threads else {}
         found |= {"wide": each} if threads == machine.cores else {}
     if costs.collect:
         envs = spec.num_envs
-        collect = costs.collecting(envs) / (envs * terms.steps)
+        collect = costs.collecting(envs) / (envs * terms.steps) / costs.given
         # On a line through two numbers of environments: what does not grow with them is acting's.
-        fixed = max(0.0, 2 * costs.collecting(max(1, envs // 2)) - costs.collecting(envs)) / (envs * terms.steps)
+        fixed = (
+            max(0.0, 2 * costs.collecting(max(1, envs // 2)) - costs.collecting(envs))
+            / (envs * terms.steps)
+            / costs.given
+        )
         found |= {"act": min(fixed, collect / 2), "step": collect - min(fixed, collect / 2)}
     return found
+
+
+def _too_little(costs: Costs, seconds: float, usual: Choice, troubles: list[str]) -> str:
+    """What was not measured and why, and what is used in its place."""
+    if troubles:
+        return f"it could not be measured ({troubles[0]}); it runs as the policy has it: {usual}."
+    missing = [name for name, found in (("collecting", costs.collect), ("learning", costs.learn)) if not found]
+    what = " and ".join(missing) or "one of the learners"
+    return (
+        f"{seconds:g} s were not enough to measure {what}, so it runs as the policy has it: {usual}. What was compiled "
+        "is kept, so the next run measures sooner; `headrace tune --seconds 60` gives it more time."
+    )
 
 
 def _spec(env: Any, num_envs: int) -> EnvSpec:

@@ -19,7 +19,7 @@ from headrace.machine import Machine, processor
 from headrace.tune.choice import Choice
 from headrace.version import __version__
 
-CHOOSING = 2
+CHOOSING = 3
 """Counts the ways in which choices were made: what was chosen in an older one is chosen anew."""
 
 

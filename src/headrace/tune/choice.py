@@ -31,9 +31,11 @@ class Choice:
     unit: str = "frames/s"
     """What is counted: update frames of a replay loop, environment steps of an on-policy loop."""
     expected: float | None = None
-    """How many of them in a second; None if nothing could be measured."""
+    """How many of them in a second, beside the other programs of then; None if nothing could be measured."""
     refined: bool = False
     """Whether it has proved itself on the running system."""
+    measured: float | None = None
+    """How many of them the running system did."""
 
     def __post_init__(self) -> None:
         if min(self.num_envs, self.replicas, self.repeat, self.batch_size or 1) < 1 or self.num_envs % self.replicas:
@@ -44,10 +46,12 @@ class Choice:
 
     def __str__(self) -> str:
         words = [f"{self.replicas} sampler{'s' * (self.replicas > 1)}", f"{self.num_envs} environments"]
-        words += [f"K={self.repeat}"] if self.batch_size is not None else []
+        words += [fused(self.repeat)] if self.batch_size is not None else []
         words += [f"batch {self.batch_size}"] if self.batch_size is not None else []
         words += [f"{name} on {listed(cores)}" for name, cores in self.cores.items() if cores]
-        return ", ".join(words) + (f": {short(self.expected)} {self.unit} expected" if self.expected else "")
+        speed = f": {short(self.expected)} {self.unit} expected" if self.expected else ""
+        speed += f"{', ' if speed else ': '}{short(self.measured)} {self.unit} measured" if self.measured else ""
+        return ", ".join(words) + speed
 
     @property
     def envs(self) -> int:
@@ -87,6 +91,11 @@ class Choice:
             if not fits(getattr(made, name), hint):
                 raise ConfigError(f"{name}={getattr(made, name)!r} is not a choice of the tuner's; tune again.")
         return made
+
+
+def fused(number: int) -> str:
+    """Learning passes in one program, for a person."""
+    return f"{number} update{'s' * (number > 1)} fused"
 
 
 def short(number: float) -> str:

@@ -41,13 +41,17 @@ def collect(task: Task, tell: Tell) -> None:
             return envs / float(np.median(watch.seconds)), memory
 
         measured, best = list[int](), 0.0
-        for envs in task.sizes:
+        # The usual number first, for the time may be short; then more while they gain; then fewer.
+        larger = [envs for envs in task.sizes if envs >= task.usual]
+        for envs in larger:
             speed, memory = measure(envs)
             measured.append(envs)
-            gains = envs < task.usual or speed > BETTER * best
-            best = max(best, speed)
+            gains, best = speed > BETTER * best, max(best, speed)
             if envs / speed > LONG or not gains or 4 * memory > free_memory():
                 break
+        for envs in reversed(task.sizes[: len(task.sizes) - len(larger)]):
+            measure(envs)
+            measured.append(envs)
         for number in count(1):
             tell(done=number >= ROUNDS)
             for envs in measured:
@@ -76,8 +80,9 @@ class Stopwatch:
         self.steps += 1
         if time.perf_counter() - self.since.wall >= WINDOW:
             now = Moment.now()
-            self.seconds.append(now.since(self.since, self.threads) / self.steps)
-            self.tell(seconds=self.seconds[-1] * self.times)
+            told = now.told(self.since, self.threads, self.steps / self.times)
+            self.seconds.append(told["seconds"] / self.times)
+            self.tell(**told)
             self.since, self.steps = now, 0
             if len(self.seconds) == WINDOWS or now.wall - self.began.wall > LONG:
                 raise Enough

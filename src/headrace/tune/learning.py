@@ -75,7 +75,7 @@ def clock(program: Callable[..., Any], flat: list[Any], keys: Any, draw: Draw, t
             times += 1
             flat = once(flat, window * 1000 + times)
         now = Moment.now()
-        found(seconds=now.since(since, threads) / times)
+        found(**now.told(since, threads, times))
         if now.wall - began.wall > LONG:
             break
     return flat

@@ -67,8 +67,11 @@ def costs(lines: Iterable[dict[str, Any]]) -> Costs:
     """Of each kind of measurement the lower quartile: whatever disturbs one only ever makes it longer."""
     collect: dict[int, list[float]] = defaultdict(list)
     learn: dict[tuple[str, int, int, int], list[float]] = defaultdict(list)
-    memory = [0.0]
+    memory, wanted, taken = [0.0], 0.0, 0.0
     for line in lines:
+        if "wall" in line:
+            # Each measurement took about as long, so each counts the same.
+            wanted, taken = wanted + line["seconds"] / line["wall"], taken + 1
         if "envs" in line:
             collect[line["envs"]].append(line["seconds"])
             memory.append(line["memory"])
@@ -78,6 +81,7 @@ def costs(lines: Iterable[dict[str, Any]]) -> Costs:
         {envs: _low(found) for envs, found in sorted(collect.items())},
         {program: _low(found) for program, found in sorted(learn.items())},
         max(memory),
+        wanted / taken if taken else 1.0,
     )
 
 

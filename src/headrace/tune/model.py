@@ -51,6 +51,8 @@ class Costs:
     """Seconds of one learning program, by fragment, threads, passes fused and batch size."""
     memory: float = 0.0
     """Bytes of one environment."""
+    given: float = 1.0
+    """Share of its cores that other programs left to a probe; the seconds above are those on cores of its own."""
 
     def collecting(self, envs: int) -> float:
         """Seconds of one collecting pass; on the line through the two nearest measurements where there is none."""

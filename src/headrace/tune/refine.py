@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from headrace.graph.plan import FUSED_INSERTS
 from headrace.runtimes import Processes
+from headrace.tune.choice import Choice, fused, short
 
 AFTER = 5.0
 """Seconds of learning before the first turn."""
@@ -22,9 +23,10 @@ WORTH = 1.02
 class Refinement:
     """Called between two looks at a run; measures, chooses, and is over."""
 
-    def __init__(self, runtime: Processes, chosen: Callable[[int], None]):
-        """`chosen` is told the number that stays."""
+    def __init__(self, runtime: Processes, choice: Choice, chosen: Callable[[int, float], None]):
+        """`chosen` is told the number that stays, and what the system does with it in a second."""
         self.runtime = runtime
+        self.choice = choice
         self.chosen = chosen
         self.turns = self._refine()
 
@@ -35,36 +37,50 @@ class Refinement:
     def _refine(self) -> Iterator[str | None]:
         shared = self.runtime.shared
         usual = shared.pace.repeat
-        numbers = [number for number in (usual, usual // 2, usual * 2) if self._fits(number)]
-        if len(numbers) < 2:
-            return
+        numbers = [usual, *(number for number in (usual // 2, usual * 2) if self._fits(number))]
         while self.runtime.progress.learned == 0:
             yield None
         yield from _pass(AFTER)
         seen: dict[int, list[float]] = {number: [] for number in numbers}
         for number in (*numbers, *reversed(numbers)):
-            shared.fuse(number)
+            if len(numbers) > 1:
+                shared.fuse(number)
             learned = self.runtime.progress.learned
             while self.runtime.progress.learned <= learned + number:  # compiled, and taken up by every learner
                 yield None
             yield from _pass(SETTLE)
-            began, before = time.monotonic(), self.runtime.progress.learned
+            began, before = time.monotonic(), self._done()
             yield from _pass(TURN)
-            seen[number].append((self.runtime.progress.learned - before) / (time.monotonic() - began))
+            seen[number].append((self._done() - before) / (time.monotonic() - began))
         speeds = {number: statistics.mean(rates) for number, rates in seen.items()}
         best = max(speeds, key=lambda number: speeds[number])
         if speeds[best] < WORTH * speeds[usual]:
             best = usual
-        shared.fuse(best)
-        self.chosen(best)
-        size = shared.plan.graph.source.option("size")
-        rates = ", ".join(f"K={number}: {speeds[number] * size / 1e3:.1f}k" for number in sorted(speeds))
-        yield f"refined on the running system ({rates} frames/s): K={best} stays."
+        if len(numbers) > 1:
+            shared.fuse(best)
+        self.chosen(best, speeds[best])
+        yield refined(self.choice, speeds, usual, best)
+
+    def _done(self) -> int:
+        """What has been done of what the choice counts."""
+        progress = self.runtime.progress
+        return progress.update_frames if self.choice.unit == "frames/s" else progress.env_steps
 
     def _fits(self, number: int) -> bool:
         """Whether so many passes earn no more inserts than acting may lag behind."""
         rate = self.runtime.shared.pace.rate
         return rate is not None and number >= 1 and number * rate.size <= FUSED_INSERTS * rate.per_insert
+
+
+def refined(choice: Choice, speeds: dict[int, float], usual: int, best: int) -> str:
+    """What was measured beside what was expected, and what changes."""
+    expected = f", {short(choice.expected)} expected" if choice.expected else ""
+    said = f"the running system does {short(speeds[best])} {choice.unit}{expected}"
+    if len(speeds) == 1:
+        return f"{said}."
+    others = ", ".join(f"{short(speeds[number])} with {number}" for number in sorted(speeds) if number != best)
+    change = f"{fused(best)} as before" if best == usual else f"{fused(best)} instead of {usual}"
+    return f"{said}; {change} ({others})."
 
 
 def _pass(seconds: float) -> Iterator[None]:

@@ -37,7 +37,7 @@ def choose(usual: Choice, terms: Terms, costs: Costs, freedom: Freedom) -> Choic
     for choice in candidates(usual, terms, costs, freedom):
         found = load(choice, terms, costs)
         if found is not None:
-            judged.append(dataclasses.replace(choice, expected=found.throughput))
+            judged.append(dataclasses.replace(choice, expected=found.throughput * costs.given))
     if not judged:
         return None
     enough = (1 - AS_GOOD) * max(choice.expected or 0.0 for choice in judged)

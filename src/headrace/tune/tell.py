@@ -10,9 +10,13 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.tune.choice import Choice, listed, short
+from headrace.tune.choice import fused as updates_fused
 from headrace.tune.model import SAMPLER, TURNS, Costs, Load, Terms, sampler_cores
 
 WIDTH = 80
+
+CROWDED = 0.9
+"""Below this share of the cores a person is told that other programs have the rest."""
 
 
 def tables(terms: Terms, costs: Costs) -> str:
@@ -22,7 +26,7 @@ def tables(terms: Terms, costs: Costs) -> str:
     collecting.add_row(f"steps/s {where}", *(short(envs * terms.steps / s) for envs, s in costs.collect.items()))
     repeats = sorted({repeat for _, _, repeat, _ in costs.learn})
     fused = repeats != [1]
-    learning = _table("passes fused (K)" if fused else "", [str(repeat) if fused else "" for repeat in repeats])
+    learning = _table("updates fused" if fused else "", [str(repeat) if fused else "" for repeat in repeats])
     sizes = {size for _, _, _, size in costs.learn}
     for name, threads, size in sorted({(name, threads, size) for name, threads, _, size in costs.learn}):
         found = {k: costs.learn[name, threads, k, size] for k in repeats if (name, threads, k, size) in costs.learn}
@@ -44,8 +48,8 @@ def _table(head: str, names: list[str]) -> Table:
     return table
 
 
-def sentence(choice: Choice, terms: Terms, load: Load, fused: bool) -> str:
-    """The choice, what is expected of it, and what limits it."""
+def sentence(choice: Choice, terms: Terms, load: Load, fused: bool, given: float = 1.0) -> str:
+    """The choice, what is expected of it, and what limits it; `given` is what other programs leave of the cores."""
     envs = f"{choice.envs} environment{'s' * (choice.envs > 1)}"
     if terms.alone:
         words = [envs]
@@ -55,9 +59,12 @@ def sentence(choice: Choice, terms: Terms, load: Load, fused: bool) -> str:
         words = [f"{choice.replicas} sampler{'s' * many} with {envs}{' each' * many} on {listed(cores)}"]
         words += [f"{_called(name, terms)} on {listed(choice.cores[name])}" for name in terms.learners]
     if fused:
-        words += [f"K={choice.repeat}"]
+        words += [updates_fused(choice.repeat)]
         words += [f"batch {choice.batch_size}"] if choice.batch_size is not None else []
-    said = f"chosen: {', '.join(words)}: {short(choice.expected or 0)} {choice.unit} expected; {limit(terms, load)}."
+    expected = f"{short(choice.expected or 0)} {choice.unit} expected"
+    if given < CROWDED:
+        expected += f" beside other programs, which leave {given:.0%} of the cores"
+    said = f"chosen: {', '.join(words)}: {expected}; {limit(terms, load)}."
     return textwrap.fill(said, WIDTH)
 
 

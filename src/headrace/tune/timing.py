@@ -29,6 +29,10 @@ class Moment(NamedTuple):
         wall, cpu, delayed = (mine - theirs for mine, theirs in zip(self, before, strict=True))
         return min(wall, max(cpu / threads, wall - delayed / threads))
 
+    def told(self, before: Moment, threads: int, times: float) -> dict[str, float]:
+        """What a probe tells of doing something so many times: the `seconds` of one, and of the clock's, `wall`."""
+        return {"seconds": self.since(before, threads) / times, "wall": (self.wall - before.wall) / times}
+
 
 def _delayed() -> float:
     total = 0
