@@ -17,10 +17,10 @@ from headrace.algorithms import ALGORITHMS
 from headrace.config import load_object
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
-from headrace.envs import make, recipe
+from headrace.envs import describe_env, recipe
 from headrace.errors import HeadraceError, PlanError, UsageError, nearest, sentence
 from headrace.graph import Graph, Plan
-from headrace.graph.compile import make_cells
+from headrace.graph.compile import cell_shapes, held, make_cells
 from headrace.graph.passes import show_passes
 from headrace.graph.verify import every_node_once
 from headrace.machine import Machine, keep_compiled
@@ -31,7 +31,7 @@ from headrace.services.evaluate import Evaluator, Player, Score
 from headrace.services.export import export_actor
 from headrace.services.record import read_metrics
 from headrace.services.run import RunConfig
-from headrace.types import MASK, Dict, EnvSpec, Tree, native, struct
+from headrace.types import MASK, Dict, Tree, native, struct
 
 
 def find_algorithm(algorithm: str | type[Algorithm[Any]] | Algorithm[Any]) -> Algorithm[Any]:
@@ -64,15 +64,6 @@ def name_own(
     """What the user names of what a run was made with."""
     given = algorithm if algorithm is None or isinstance(algorithm, Algorithm) else find_kind(algorithm)
     return Named(given, env, {**settings, **({} if network is None else {"network": network})}, policy)
-
-
-def describe_env(env: Any, num_envs: int) -> EnvSpec:
-    """What an environment is, found by making one of them."""
-    probe = make(env, 1)
-    spec = probe.spec.with_envs(num_envs)
-    if not spec.pure:
-        probe.close()  # type: ignore[union-attr]
-    return spec
 
 
 def trace(
@@ -181,6 +172,7 @@ class Run:
         self.reached = False
         self.stopped: str | None = None
         """The callback that stopped it."""
+        self._actor: Actor | None = None
 
     def __repr__(self) -> str:
         return summary.as_line(self._facts())
@@ -198,8 +190,10 @@ class Run:
 
     @property
     def actor(self) -> Actor:
-        """The trained actor: observations in, actions out."""
-        return Actor(self)
+        """The trained actor: observations in, actions out; made once for the cells as they are."""
+        if self._actor is None or not self._actor.acts_for(self):
+            self._actor = Actor(self)
+        return self._actor
 
     def evaluate(self, episodes: int = 10) -> Score:
         """Play episodes without exploring."""
@@ -238,8 +232,9 @@ def load_run(path: str | Path, named: Named, best: bool = False, command: str = 
     config = RunConfig.read(directory)
     algorithm, env, _ = restore(directory, config, named, command)
     graph = graphs.trace(algorithm, describe_env(env, algorithm.config.num_envs))
-    cells = make_cells(algorithm, graph, config.seed)
-    arrays, static = eqx.partition(cells, eqx.is_array)
+    # The numbers come from the checkpoint; the best has but those of the actor.
+    cells = make_cells(algorithm, graph, config.seed) if best else cell_shapes(algorithm, graph)
+    arrays, static = eqx.partition(cells, held)
     folder = directory / "best" if best else checkpoint.newest(directory)
     if best:
         played = {bound.cell: arrays[bound.cell].module for bound in graph.play.reads}
@@ -255,8 +250,14 @@ class Actor:
     """Chooses, without exploring, what to do on an observation."""
 
     def __init__(self, run: Run):
+        self.cells = dict(run.cells)
         self.player = Player(run.graph, run.cells)
         self.seen, self.space = run.graph.spec.observation, run.graph.spec.action
+
+    def acts_for(self, run: Run) -> bool:
+        """Whether it plays as the cells of a run do now."""
+        same = (run.cells.get(name) is cell for name, cell in self.cells.items())
+        return len(self.cells) == len(run.cells) and all(same)
 
     def __call__(self, obs: Tree, action_mask: Any = None) -> Any:
         """The action for one observation, or the actions for a batch of them, as the environment itself takes it.

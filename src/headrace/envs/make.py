@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, load_env_creator, parse_env_id
 
+from headrace import types
 from headrace.config import load_object, loading
 from headrace.envs.atari import ATARI, make_atari, not_atari, register_atari
 from headrace.envs.base import HostEnv, JaxEnv, no_such_argument
@@ -81,6 +82,14 @@ def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxE
     except ConfigError:  # the module has no such name, so it is meant as an id
         return _make_gymnasium(_registered(rest, named), named, num_envs, kwargs, options)
     return _call(function, named, num_envs, kwargs, options)
+
+
+def describe_env(env: EnvLike, num_envs: int) -> types.EnvSpec:
+    """What an environment is, found by making one of them, which is closed again."""
+    probe = make(env, 1)
+    if isinstance(probe, HostEnv):
+        probe.close()
+    return probe.spec.with_envs(num_envs)
 
 
 def _prepare_to_draw() -> None:

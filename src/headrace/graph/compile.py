@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from headrace.core.cells import Cell
 from headrace.graph import Fragment, Graph, Node
 from headrace.graph.ir import Ref
-from headrace.graph.reports import SAT_OUT, Report, cells_of, state_of
+from headrace.graph.reports import SAT_OUT, Report, cells_state, state_of
+from headrace.graph.trace import cells_of
 from headrace.types import Array, Tree
 
+T = TypeVar("T")
 Values = dict[str, list[Any]]
 """What each node yielded, as a list of arrays."""
 
@@ -81,9 +83,23 @@ def resolve(tree: Tree, values: Values) -> Tree:
     return jax.tree.map(lambda ref: values[ref.node][ref.leaf] if isinstance(ref, Ref) else ref, tree)
 
 
+def shared(graph: Graph, what: Any, make: Callable[[], T]) -> T:
+    """A program of a graph: the one that another run has made already, where there is one."""
+    if what not in graph.compiled:
+        graph.compiled[what] = make()
+    found: T = graph.compiled[what]
+    return found
+
+
 def make_cells(algorithm: Any, graph: Graph, seed: int) -> dict[str, Cell]:
     """The cells at the start of a run."""
-    cells = eqx.filter_jit(lambda key: dict(algorithm.cells(graph.spec, key)))(jax.random.key(seed))
+
+    def flat(key: Array) -> list[Array]:
+        return jax.tree.leaves(eqx.filter(dict(algorithm.cells(graph.spec, key)), eqx.is_array))
+
+    # Not by eqx.filter_jit, which keeps every function that it was ever given, and its program.
+    made = shared(graph, "cells", lambda: jax.jit(flat))(jax.random.key(seed))
+    cells = Shelf(cell_shapes(algorithm, graph)).cells(made)
     # Two cells that start from one module (critic and target) must not share buffers: each is donated. And a cell
     # must not change its type when it is first written, as weakly typed scalars do: all would be compiled twice.
     apart: dict[str, Cell] = jax.tree.map(
@@ -94,13 +110,11 @@ def make_cells(algorithm: Any, graph: Graph, seed: int) -> dict[str, Cell]:
 
 def cell_shapes(algorithm: Any, graph: Graph) -> dict[str, Cell]:
     """The same without their numbers: cheap, where those come from elsewhere."""
-    shapes: dict[str, Cell] = eqx.filter_eval_shape(
-        lambda key: dict(algorithm.cells(graph.spec, key)), jax.eval_shape(lambda: jax.random.key(0))
-    )
-    return shapes
+    return shared(graph, "shapes", lambda: cells_of(algorithm, graph.spec))
 
 
-def _held(leaf: Any) -> bool:
+def held(leaf: Any) -> bool:
+    """Whether a part of a cell is an array, or stands for one."""
     return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
@@ -111,7 +125,7 @@ class Shelf:
     """
 
     def __init__(self, cells: Mapping[str, Cell]):
-        arrays, self.static = eqx.partition(dict(cells), _held)
+        arrays, self.static = eqx.partition(dict(cells), held)
         leaves, self.tree = jax.tree.flatten(arrays)
         places = jax.tree.unflatten(self.tree, range(len(leaves)))
         self.modules = {name: tuple(jax.tree.leaves(cell.module)) for name, cell in places.items()}
@@ -121,7 +135,7 @@ class Shelf:
 
     def flat(self, cells: Mapping[str, Cell]) -> list[Array]:
         """The arrays of cells such as these."""
-        return jax.tree.leaves(eqx.filter(dict(cells), _held))
+        return jax.tree.leaves(eqx.filter(dict(cells), held))
 
     def cells(self, flat: Sequence[Array]) -> dict[str, Cell]:
         """The cells that a list of arrays stands for."""
@@ -208,7 +222,7 @@ class Programs:
         """What some passes reported, and the soundness of the cells that they led to: looked at once for all passes,
         because to read every weight at each would cost a fiftieth of the learning."""
         modules = {name: [flat[i] for i in places] for name, places in self.shelf.modules.items()}
-        return Report(*passes, cells_of(nodes, modules))
+        return Report(*passes, cells_state(nodes, modules))
 
 
 def _reads(nodes: Sequence[Node]) -> list[str]:

@@ -24,7 +24,7 @@ from headrace.graph.compile import (
     run_node,
     sometimes,
 )
-from headrace.graph.reports import SAT_OUT, Report, cells_of, learning, state_of
+from headrace.graph.reports import SAT_OUT, Report, cells_state, learning, state_of
 from headrace.types import Array, Tree
 
 
@@ -61,7 +61,7 @@ def changes(
     for name in (bound.cell for node in nodes for bound in node.writes):
         if name not in sent:
             sent[name] = jax.tree.map(lambda new, old: new - old, *_arrays(whole[name], before[name]))
-    return jax.tree.leaves(sent), Report(metrics, jnp.stack(states)[None], cells_of(nodes, sent))
+    return jax.tree.leaves(sent), Report(metrics, jnp.stack(states)[None], cells_state(nodes, sent))
 
 
 def apply(graph: Graph, shelf: Shelf) -> Callable[[list[Array], list[Array]], tuple[list[Array], Report]]:
@@ -85,7 +85,7 @@ def apply(graph: Graph, shelf: Shelf) -> Callable[[list[Array], list[Array]], tu
                 arrays, static = eqx.partition(cell, eqx.is_array)
                 whole[name] = eqx.combine(jax.tree.map(lambda leaf: leaf + next(rest), arrays), static)
         modules = {name: whole[name].module for name in written}
-        return shelf.flat(whole), Report({}, jnp.zeros((0, len(learning(nodes)))), cells_of(nodes, modules))
+        return shelf.flat(whole), Report({}, jnp.zeros((0, len(learning(nodes)))), cells_state(nodes, modules))
 
     return change
 

@@ -116,6 +116,11 @@ class Graph:
     play: Play
 
     @cached_property
+    def compiled(self) -> dict[Any, Any]:
+        """Programs made of this graph: shared by all runs that have it, and let go with the last of them."""
+        return {}
+
+    @cached_property
     def by_id(self) -> dict[str, Node]:
         return {node.id: node for node in self.nodes}
 

@@ -60,7 +60,7 @@ def state_of(node: Node, output: Tree) -> Array:
     return _state([jnp.all(jnp.isfinite(leaf)) for leaf in metrics if _real(leaf)])
 
 
-def cells_of(nodes: Iterable[Node], changed: Mapping[str, Tree]) -> Array:
+def cells_state(nodes: Iterable[Node], changed: Mapping[str, Tree]) -> Array:
     """For each learning stage: RAN, or BROKEN where a cell that it writes, or what it would change, is not finite."""
     written = [[changed[bound.cell] for bound in node.writes] for node in learning(nodes)]
     sums = [[_sum(leaf) for leaf in jax.tree.leaves(each) if _real(leaf)] for each in written]

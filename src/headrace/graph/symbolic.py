@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Protocol
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -252,6 +253,25 @@ def as_struct(leaf: Any) -> Any:
 
 def is_shape(leaf: Any) -> bool:
     return isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def eval_shape(function: Callable[..., Any], **arguments: Any) -> Any:
+    """What a function yields, with shapes in place of arrays; other parts of arguments and results are as they are.
+
+    As `eqx.filter_eval_shape`, but JAX sees lists of arrays only: it remembers trees, with the optimisers in them.
+    """
+    given, static = eqx.partition(arguments, lambda leaf: is_shape(leaf) or eqx.is_array(leaf))
+    leaves, tree = jax.tree.flatten(given)
+    rest: list[Any] = []
+
+    def flat(leaves: list[Any]) -> list[Any]:
+        yielded, other = eqx.partition(function(**eqx.combine(jax.tree.unflatten(tree, leaves), static)), eqx.is_array)
+        leaves, kind = jax.tree.flatten(yielded)
+        rest[:] = kind, other
+        return leaves
+
+    found = jax.eval_shape(flat, leaves)
+    return eqx.combine(jax.tree.unflatten(rest[0], found), rest[1])
 
 
 def shapes(tree: Any) -> Any:

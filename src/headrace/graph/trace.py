@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import equinox as eqx
 import jax
@@ -27,26 +28,52 @@ from headrace.graph.symbolic import (
     SymbolicReplay,
     SymbolicRollout,
     as_struct,
+    eval_shape,
     is_shape,
     shapes,
     show,
 )
 from headrace.types import EnvSpec, Tree
 
+_traced: WeakValueDictionary[Any, Graph] = WeakValueDictionary()
+"""The graphs that somebody has, by what they follow from."""
+
 
 def trace(algorithm: Algorithm[Any], spec: EnvSpec) -> Graph:
-    """Run the loop once symbolically and return its graph."""
-    tracer = Tracer(algorithm, spec)
-    with recording(tracer):
-        algorithm.loop(**_handles(algorithm, tracer))
-    return tracer.graph()
+    """Run the loop once symbolically and return its graph; equal ones are one, with the programs made of it."""
+    key = _identity(algorithm, spec)
+    graph = None if key is None else _traced.get(key)
+    if graph is None:
+        tracer = Tracer(algorithm, spec)
+        with recording(tracer):
+            algorithm.loop(**_handles(algorithm, tracer))
+        graph = tracer.graph()
+        if key is not None:
+            _traced[key] = graph
+    return graph
+
+
+def _identity(algorithm: Algorithm[Any], spec: EnvSpec) -> Any:
+    """What a graph follows from, if that is all: code of the user's own may have been edited since it was traced."""
+    config, kind = algorithm.config, type(algorithm)
+    settings = tuple(getattr(config, field.name) for field in dataclasses.fields(config))
+    code = [kind, type(config), *(type(value) for value in settings if callable(value))]
+    if not all(each.__module__.startswith("headrace.") for each in code):
+        return None
+    # With all fields: bounds do not count when spaces are compared.
+    key = (kind, type(config), settings, spec, repr(dataclasses.asdict(spec)))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 def cells_of(algorithm: Algorithm[Any], spec: EnvSpec) -> dict[str, Cell]:
     """The shapes of an algorithm's cells, by name."""
     with recording(None):
-        cells: dict[str, Cell] = eqx.filter_eval_shape(
-            lambda key: dict(algorithm.cells(spec, key)), jax.eval_shape(lambda: jax.random.key(0))
+        cells: dict[str, Cell] = eval_shape(
+            lambda key: dict(algorithm.cells(spec, key)), key=jax.eval_shape(lambda: jax.random.key(0))
         )
     return cells
 
@@ -145,7 +172,7 @@ class Tracer:
             arguments["key"] = jax.eval_shape(lambda: jax.random.key(0))
         try:
             with recording(None):
-                result = eqx.filter_eval_shape(stage, **arguments)
+                result = eval_shape(stage, **arguments)
         except HeadraceError:
             raise
         except Exception as error:

@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace.envs import HostEnv
 from headrace.graph import Graph, Node
-from headrace.graph.compile import Programs, Ticket, Values, bases
+from headrace.graph.compile import Programs, Ticket, Values, bases, shared
 from headrace.graph.ir import Ref
 from headrace.types import Array
 
@@ -43,10 +43,12 @@ class Collector:
         self.after = [node for node in nodes if node.index > self.step_node.index]
         self.modules = programs.modules
         chosen = jax.tree.leaves(self.step_node.inputs)
-        self.act = jit(programs.reader(self.before, chosen))
+        act = programs.reader(self.before, chosen)
+        self.act = shared(graph, ("acting", jit), lambda: jit(act))
         wanted = jax.tree.leaves(graph.sink.inputs[0])
         yielded = [Ref(self.step_node.id, i) for i in range(len(jax.tree.leaves(self.step_node.output)))]
-        self.finish = jit(programs.reader(self.after, wanted)) if wanted != yielded else None
+        finish = programs.reader(self.after, wanted)
+        self.finish = shared(graph, ("finishing", jit), lambda: jit(finish)) if wanted != yielded else None
         self.buffers = [_room(self.step_node, env) for _ in range(2)] if graph.unrolled else []
         self.one_step = graph.on_policy and not graph.unrolled  # to be handed over as a trajectory
         self.restart(0)

@@ -18,8 +18,8 @@ from headrace.channels.rate import Rate
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import make
-from headrace.graph import Plan
-from headrace.graph.compile import Programs, Shelf, Ticket, make_cells, stages
+from headrace.graph import Node, Plan
+from headrace.graph.compile import Programs, Shelf, Ticket, make_cells, shared, stages
 from headrace.graph.gradients import apply, gradient
 from headrace.graph.replicated import averaging, part_of, together
 from headrace.runtimes.base import PLAIN, Options, Runtime
@@ -50,7 +50,7 @@ class Inline(Runtime):
         self.repeat = plan.learner.repeat
         self.collected = plan.graph.spec.num_envs * plan.graph.only("env.step").times
         self.rate = None if plan.graph.on_policy else Rate.of(plan.graph.source)
-        self.jit: Callable[..., Any] = (lambda function, **_: function) if debug else jax.jit
+        self.jit: Callable[..., Any] = _as_it_is if debug else jax.jit
         self.graph = part_of(plan, algorithm)
         # First: a store that does not fit is refused before anything is made.
         tables = [table_of(plan, self.graph) for _ in range(plan.parts)]
@@ -69,14 +69,22 @@ class Inline(Runtime):
 
     def _learners(self) -> list[Callable[..., Any]]:
         """A program for each learning fragment."""
-        plan = self.plan
-        learns: list[Callable[..., Any]] = [self.programs.learner(nodes) for nodes in self.stages]
-        if plan.parts > 1:
-            mesh = mesh_of(plan.parts)
-            self.group = Group(mesh) if mesh is not None else None
-            axes = (None, 0, Ticket(0, None))
-            learns = [together(averaging(learn), plan.parts, axes, None, mesh) for learn in learns]
-        return [self.jit(learn, donate_argnums=0) for learn in learns]
+        number = self.plan.parts
+        mesh = mesh_of(number)
+        self.group = Group(mesh) if mesh is not None else None
+
+        def made(nodes: list[Node]) -> Callable[..., Any]:
+            learn: Callable[..., Any] = self.programs.learner(nodes)
+            if number > 1:
+                learn = together(averaging(learn), number, (None, 0, Ticket(0, None)), None, mesh)
+            return self._jit(("learning", *(node.id for node in nodes)), learn, donate_argnums=0)
+
+        return [made(nodes) for nodes in self.stages]
+
+    def _jit(self, what: Any, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        """A program, shared with other runs that replicate the same graph as often."""
+        make: Callable[[], Callable[..., Any]] = partial(self.jit, function, **options)
+        return shared(self.graph, (what, self.plan.parts, self.jit), make)
 
     def advance(self) -> None:
         with jax.disable_jit(self.debug):
@@ -149,8 +157,8 @@ class Central(Inline):
 
     def _learners(self) -> list[Callable[..., Any]]:
         self.rate = None if self.graph.on_policy else Rate.of(self.graph.source)
-        self.apply = self.jit(apply(self.graph, self.shelf), donate_argnums=0)
-        return [self.jit(gradient(self.graph, self.shelf))]
+        self.apply = self._jit("applying", apply(self.graph, self.shelf), donate_argnums=0)
+        return [self._jit("gradients", gradient(self.graph, self.shelf))]
 
     def advance(self) -> None:
         with jax.disable_jit(self.debug):
@@ -176,6 +184,11 @@ class Central(Inline):
         self.watch.take(self.stages[0], report, learned)
         self.flat, report = self.apply(self.flat, sent)
         self.watch.take(self.stages[0], report, learned)
+
+
+def _as_it_is(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """In place of `jax.jit`, to debug."""
+    return function
 
 
 def contents(tables: list[Any]) -> Any:

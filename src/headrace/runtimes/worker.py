@@ -21,7 +21,7 @@ from headrace.channels.memory import Memory
 from headrace.channels.wait import wait
 from headrace.config import from_json, load_object
 from headrace.core.algorithm import Algorithm
-from headrace.envs import Recipe, make
+from headrace.envs import Recipe, describe_env
 from headrace.errors import EnvError, HeadraceError, sentence
 from headrace.graph import Node, Plan, trace
 from headrace.graph.compile import Programs, cell_shapes
@@ -94,8 +94,7 @@ class Worker:
         kind: type[Algorithm[Any]] = load_object(task.algorithm)
         self.algorithm = kind(from_json(kind.config_type, task.settings))
         self.env = Recipe.from_json(task.env)
-        probe = make(self.env, 1)
-        self.graph = graph = trace(self.algorithm, probe.spec.with_envs(self.algorithm.config.num_envs))
+        self.graph = graph = trace(self.algorithm, describe_env(self.env, self.algorithm.config.num_envs))
         self.plan = Plan(graph, task.policy, *_placed(task))
         cells = cell_shapes(self.algorithm, graph)
         self.part = part_of(self.plan, self.algorithm)

@@ -12,7 +12,7 @@ import numpy as np
 from headrace.core.cells import Cell
 from headrace.envs import SUCCESS, HostedJaxEnv, HostEnv, JaxEnv, make, scored
 from headrace.graph import Graph
-from headrace.graph.compile import Programs, Shelf, Ticket, bases
+from headrace.graph.compile import Programs, Shelf, Ticket, bases, shared
 from headrace.types import Tree
 
 EVALUATION_SEED = 0x5EED
@@ -62,7 +62,8 @@ class Player:
         self.shelf = Shelf(cells)
         self.programs = Programs(graph, self.shelf)
         self.play = graph.play
-        self.compiled = jax.jit(self.programs.reader(self.play.nodes, self.play.action))
+        read = self.programs.reader(self.play.nodes, self.play.action)
+        self.compiled = shared(graph, "playing", lambda: jax.jit(read))
         self.bases = bases(graph, 0, replica=0)
         self.load(cells)
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.core.algorithm import Algorithm
-from headrace.envs import HostEnv, env_id, make
+from headrace.envs import describe_env, env_id
 from headrace.errors import UsageError, nearest
 from headrace.graph import Plan, fuse, loosen, trace, verify
 from headrace.machine import Machine
@@ -29,7 +29,6 @@ from headrace.tune.jobs import jobs
 from headrace.tune.measure import Job, measured, waves
 from headrace.tune.model import Costs, Terms, load
 from headrace.tune.search import Freedom, choose
-from headrace.types import EnvSpec
 
 __all__ = ["Choice", "cached", "node_costs", "remember", "tune"]
 
@@ -63,7 +62,7 @@ def tune(
         raise UsageError(f"there is no policy '{policy}'{nearest(policy, POLICIES)} (known: {', '.join(POLICIES)}).")
     if not seconds > 0:
         raise UsageError(f"the tuner needs some seconds, got {seconds:g}.")
-    spec = _spec(env, algorithm.config.num_envs)
+    spec = describe_env(env, algorithm.config.num_envs)
     plan = POLICIES[policy](trace(algorithm, spec), machine, replicas)
     plan = verify(fuse(plan if staleness is None else loosen(plan, staleness)), machine)
     usual = _usual(algorithm, plan)
@@ -100,7 +99,7 @@ def node_costs(
     What could not be measured is left out.
     """
     began, machine, found = time.monotonic(), Machine.detect(), dict[str, float]()
-    spec = _spec(env, algorithm.config.num_envs)
+    spec = describe_env(env, algorithm.config.num_envs)
     if spec.pure:
         return found  # one program, whose nodes cannot be told apart
     say(f"{algorithm.name} on {env_id(env)}: measuring for up to {seconds:g} s.")
@@ -140,13 +139,6 @@ def _too_little(costs: Costs, seconds: float, usual: Choice, troubles: list[str]
         f"{seconds:g} s were not enough to measure {what}, so it runs as the policy has it: {usual}. What was compiled "
         "is kept, so the next run measures sooner; `headrace tune --seconds 60` gives it more time."
     )
-
-
-def _spec(env: Any, num_envs: int) -> EnvSpec:
-    made = make(env, 1)
-    if isinstance(made, HostEnv):
-        made.close()
-    return made.spec.with_envs(num_envs)
 
 
 def _usual(algorithm: Algorithm[Any], plan: Plan) -> Choice:

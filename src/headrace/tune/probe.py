@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from headrace.config import from_json, load_object, override
 from headrace.core.algorithm import Algorithm
-from headrace.envs import Recipe, make
+from headrace.envs import Recipe, describe_env
 from headrace.errors import HeadraceError, sentence
 from headrace.graph import Graph, trace
 from headrace.graph.compile import Programs, Shelf, make_cells
@@ -97,7 +97,7 @@ def prepare(task: Task, **settings: Any) -> tuple[Graph, Programs, list[Any]]:
     """The graph, its programs and the cells at the start, as a worker of the run has them."""
     kind: type[Algorithm[Any]] = load_object(task.algorithm)
     algorithm = kind(override(from_json(kind.config_type, task.settings), settings))
-    graph = trace(algorithm, make(Recipe.from_json(task.env), 1).spec.with_envs(algorithm.config.num_envs))
+    graph = trace(algorithm, describe_env(Recipe.from_json(task.env), algorithm.config.num_envs))
     cells = make_cells(algorithm, graph, 0)
     shelf = Shelf(cells)
     return graph, Programs(graph, shelf), [jnp.array(leaf) for leaf in shelf.flat(cells)]
