@@ -44,9 +44,9 @@ def restore(
     return _Recorded(directory, config, named, command).restore()
 
 
-def command_for(directory: Path, command: str) -> str:
-    """What to type for a command on a run, everything of the user's own named."""
-    recorded = _Recorded(directory, RunConfig.read(directory), Named(), command)
+def command_for(directory: Path, command: str, folder: Path | None = None) -> str:
+    """What to type for a command on a run, or on the folder of its seeds, everything of the user's own named."""
+    recorded = _Recorded(folder or directory, RunConfig.read(directory), Named(), command)
     try:
         recorded.look()
     except EnvError:  # an object whose class or wrappers are not Gymnasium's own

@@ -119,6 +119,17 @@ def test_a_wrong_one_among_several_is_refused_before_anything_is_played(capsys, 
     assert "'latest' is the newest run under runs/, and there is none" in capsys.readouterr().err
 
 
+def test_a_folder_of_seeds(capsys, tmp_path: Path) -> None:
+    assert main([*WORDS, "--steps", "64", "--seeds", "2", "--out", str(tmp_path / "seeds"), *SMALL]) == 0
+    *_, where, compare, play, go_on = capsys.readouterr().out.splitlines()
+    assert where == f"seeds: {tmp_path / 'seeds'}"
+    assert compare.startswith(f"compare: headrace compare {tmp_path / 'seeds'}")
+    assert go_on == f"go on: headrace train --resume {tmp_path / 'seeds'} --steps 128"
+    assert main([*shlex.split(play)[2:], "--episodes", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [f"{tmp_path}/seeds/seed-{i}" for i in range(2)]
+
+
 def test_a_run_shows_itself(two: Path) -> None:
     run = Run.load("runs/first")
     assert repr(run).startswith("Run('runs/first': ppo on CartPole-v1, seed 0, 64 steps, ")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from headrace import DQN, PPO, SAC, Reads, Run, stage, trace, train
+from headrace import DQN, MAPPO, PPO, SAC, Reads, Run, stage, trace, train
 from headrace.cli import main
 from headrace.errors import UsageError
 from headrace.graph.compile import make_cells
@@ -161,6 +161,29 @@ def test_stablehlo_plays_the_same(runs: dict[str, Run]) -> None:
         for count in (1, BATCH):
             chosen = np.asarray(program.call(*(part[:count] for part in given.values())))
             assert np.abs(chosen - expected[:count]).max() <= 1e-5, name
+
+
+class Pixels(gym.Env):
+    observation_space = gym.spaces.Box(0, 255, (10, 10, 1), np.uint8)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros((10, 10, 1), np.uint8), {}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "form"),
+    [
+        (DQN(**REPLAY), Pixels, "onnx"),
+        (MAPPO(**ROLLOUT), "pettingzoo:mpe2.simple_spread_v3", "stablehlo"),
+    ],
+)
+def test_pictures_and_teams_are_exported_too(algorithm, env, form: str, tmp_path: Path) -> None:
+    pytest.importorskip("jax2onnx")
+    graph = trace(algorithm, env)
+    export_actor(graph, make_cells(algorithm, graph, 0), tmp_path / f"actor.{form}")  # which compares both
+    assert (tmp_path / f"actor.{form}").stat().st_size > 1_000
 
 
 def test_what_cannot_be_exported_is_refused_and_nothing_is_written(runs: dict[str, Run], tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class MAPPO(Algorithm[MAPPOConfig]):
     @stage
     def join(self, parts: list[Array]) -> Array:
         whole = jnp.concatenate(parts, axis=1)
-        return whole.reshape(len(whole), -1)
+        return whole.reshape(whole.shape[0], -1)
 
     def act(self, obs: Array) -> tuple[Array, dict[str, Array]]:
         chosen = [self.of(self.choose, agents)(obs, agents) for agents in self.learners(obs.shape[1])]

@@ -107,6 +107,7 @@ def train(options: argparse.Namespace) -> int:
         _hint(runs[0])
     else:
         print(f"seeds: {runs[0].path.parent}\ncompare: headrace compare {runs[0].path.parent} --out curves.png")
+        _hint(runs[0], runs[0].path.parent)
     return INTERRUPTED if any(done.interrupted for done in runs) else 0
 
 
@@ -141,11 +142,12 @@ def _tell(done: api.Run, options: argparse.Namespace) -> None:
         )
 
 
-def _hint(done: api.Run) -> None:
-    """What to type next."""
+def _hint(done: api.Run, folder: Path | None = None) -> None:
+    """What to type next, about a run or the folder of its seeds."""
     # An interrupted run has its goal still before it; another one needs a new one.
     further = "" if done.interrupted else f" --steps {2 * done.metrics[-1]['time/env_steps']}"
-    print(f"play:  {command_for(done.path, 'eval')}\ngo on: {command_for(done.path, 'train')}{further}")
+    play, go_on = (command_for(done.path, command, folder) for command in ("eval", "train"))
+    print(f"play:  {play}\ngo on: {go_on}{further}")
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -156,7 +158,9 @@ def evaluate(options: argparse.Namespace) -> int:
         check_file(options.record)
     named = api.name_own(options.algorithm, options.env, options.network, settings(options))
     # All are loaded before any is played: a wrong one among them is refused at once.
-    runs = [api.load_run(find_run(run), named, options.best) for run in options.runs]
+    found = [find_run(run) for run in options.runs]
+    folders = [folder for run in found for folder in seed_folders(run) or [run]]
+    runs = [api.load_run(folder, named, options.best) for folder in folders]
     files = film_names(options.record, [run.path for run in runs]) if options.record else []
     for i, run in enumerate(runs):
         score = run.evaluate(options.episodes)

@@ -252,7 +252,12 @@ what the panel shows while it runs:
 
 
 def _eval(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="run directories; latest is the newest under runs/")
+    parser.add_argument(
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        help="run directories, or folders of seeds; latest is the newest run under runs/",
+    )
     _own(parser)
     parser.add_argument("--episodes", type=_count, default=10, metavar="N", help="episodes to play (default: 10)")
     parser.add_argument("--best", action="store_true", help="the best evaluated actor, not the newest")

@@ -169,7 +169,7 @@ def features(sections: list[Any], x: Array) -> Array:
     """What the convolutions make of `[batch, height, width, channels]`, flat."""
     for section in sections:
         x = section(x) if isinstance(section, Residual) else jax.nn.relu(section(x))
-    return jax.nn.relu(x).reshape(len(x), -1)
+    return jax.nn.relu(x).reshape(x.shape[0], -1)
 
 
 def fitting(kind: str, size: tuple[int, int, int]) -> str:

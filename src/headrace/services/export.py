@@ -7,6 +7,7 @@ of observations is left open.
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,7 @@ Exported = tuple[bytes, Callable[..., Any]]
 def _onnx(graph: Graph, play: Callable[..., Any], inputs: dict[str, jax.ShapeDtypeStruct]) -> Exported:
     jax2onnx, onnxruntime = _need("jax2onnx"), _need("onnxruntime")
     batches = [jax.ShapeDtypeStruct(("batch", *leaf.shape), leaf.dtype) for leaf in inputs.values()]
+    logging.getLogger("onnx_ir").setLevel(logging.ERROR)  # it warns of what it leaves out on purpose
     try:
         model = jax2onnx.to_onnx(
             play, batches, model_name="actor", opset=OPSET, input_names=list(inputs), output_names=["action"]
@@ -134,7 +136,8 @@ def _sample(draw: np.random.Generator, leaf: jax.ShapeDtypeStruct) -> Any:
     shape = (TRIED, *leaf.shape)
     if np.issubdtype(leaf.dtype, np.floating):
         return draw.normal(size=shape).astype(leaf.dtype)
-    return np.ones(shape, leaf.dtype) if leaf.dtype == bool else draw.integers(0, 2, shape).astype(leaf.dtype)
+    most = 256 if leaf.dtype == np.uint8 else 2
+    return np.ones(shape, leaf.dtype) if leaf.dtype == bool else draw.integers(0, most, shape).astype(leaf.dtype)
 
 
 def _need(module: str) -> Any:
