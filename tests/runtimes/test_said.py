@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from headrace import DQN, Run, train
+from headrace import DQN, train
 from headrace.envs import Episode, make
 from headrace.envs.base import numbers
 from headrace.errors import UsageError
@@ -49,8 +49,7 @@ def test_an_episode_keeps_those_of_its_last_step() -> None:
     assert second.info == {"is_success": 0.0, "final_info/score": 1.0, "miss": 0.5}
 
 
-@pytest.mark.parametrize("options", [{"policy": "single"}, {"policy": "desktop"}], ids=["inline", "processes"])
-def test_it_is_logged_by_name(options: dict[str, Any], tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_crosses_from_other_processes_by_name(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     run = train(
         DQN(**TINY),
         BALANCE,
@@ -60,20 +59,20 @@ def test_it_is_logged_by_name(options: dict[str, Any], tmp_path: Any, capsys: py
         eval_episodes=2,
         progress=False,
         out=tmp_path / "run",
-        **options,
+        policy="desktop",
     )
     last = run.metrics[-1]
     assert last["rollout/success_rate"] == last["eval/success_rate"] == 1.0
     assert last["rollout/episode/l"] == last["rollout/ep_len_mean"] == 5
     assert "rollout/nothing" not in last
     assert "--log-info nothing found nothing" in capsys.readouterr().err
-    if options["policy"] == "single":
-        assert Run.load(run.path, BALANCE).evaluate(3).success_rate == 1.0
 
 
 def test_absent_where_no_episode_says_it_and_a_share_where_some_do(tmp_path: Any) -> None:
     options = {"policy": "single", "progress": False, "eval_episodes": 3, "steps": 64}
-    last = train(DQN(**TINY), Lucky, log_info=["miss"], out=tmp_path / "some", **options).metrics[-1]
+    run = train(DQN(**TINY), Lucky, log_info=["miss"], out=tmp_path / "some", **options)
+    assert run.evaluate(2).success_rate == 1.0
+    last = run.metrics[-1]
     assert last["rollout/success_rate"] == 0.25
     assert last["eval/success_rate"] == 1.0  # the first episode of each
     assert last["rollout/miss"] == 0.5
