@@ -52,7 +52,7 @@ def test_rows_are_whole_while_writers_race_and_one_is_killed_and_replaced():
     def draw_until(condition):
         until(lambda: draw() or condition())
 
-    draw_until(lambda: len(folded) >= 1_000 and overtaken[0] > 100 and seen == {(0, 1), (1, 1)})
+    draw_until(lambda: len(folded) >= 400 and overtaken[0] > 100 and seen == {(0, 1), (1, 1)})
     killed(writers[1])
     at = int(table.written[1])
     for _ in range(50):
