@@ -67,7 +67,7 @@ def tracked(tmp_path_factory):
     said = started.communicate(timeout=300)[1]
     assert started.returncode == 0, said
     left = [process for process in psutil.process_iter() if _session(process) == started.pid]
-    assert not psutil.wait_procs(left, timeout=60)[1]
+    assert not psutil.wait_procs(left, timeout=600)[1]
     return out, said
 
 
