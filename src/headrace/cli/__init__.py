@@ -6,12 +6,12 @@ import os
 import sys
 
 from headrace.cli.commands import run
-from headrace.cli.parser import loads_run, names_own, parse
+from headrace.cli.parser import names_own, parse
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run `headrace ...`; exit code 0 when done, 2 for a user's mistake, 1 for our bug, 130 when interrupted."""
     options = parse(arguments if arguments is not None else sys.argv[1:])
-    if not loads_run(options) or names_own(options):
+    if names_own(options):
         sys.path.insert(0, os.getcwd())  # so that `my_module:MyAlgorithm` is found, as `python -m` would
     return run(options)

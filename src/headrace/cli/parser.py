@@ -75,13 +75,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def loads_run(options: argparse.Namespace) -> bool:
-    """Whether a command is about a run that exists, which may be anybody's."""
-    return bool(options.command in ("eval", "export") or getattr(options, "resume", None))
-
-
 def names_own(options: argparse.Namespace) -> bool:
-    """Whether code of the user's own is named on the command line."""
+    """Whether code of the user's own may be named on the command line; a run that is loaded names none."""
     named = ("algorithm", "env", "network", "policy", "settings", "callbacks")
     return any(getattr(options, name, None) for name in named)
 
