@@ -66,10 +66,16 @@ class Share:
         self.place = place
 
     def __getattr__(self, name: str) -> Tree:
-        return jax.tree.map(lambda leaf: leaf[self.place], getattr(self.whole, name))
+        return _part(getattr(self.whole, name), np.int32(self.place))
 
     def _asdict(self) -> dict[str, Tree]:
         return {name: getattr(self, name) for name in Carry._fields}
+
+
+@jax.jit
+def _part(tree: Tree, place: Array) -> Tree:
+    """What one seed has of it: a program for all arrays and seeds, where a slice of each would be one for itself."""
+    return jax.tree.map(lambda leaf: leaf[place], tree)
 
 
 def alike(loops: Sequence[Any]) -> bool:
