@@ -39,9 +39,9 @@ ALLOWED: dict[str, set[str]] = {
     "recorded": BASE | {"core", "envs", "algorithms", "policies", "services"},
     "api": BASE | {"core", "envs", "graph", "machine", "algorithms", "policies", "services", "recorded"},
     "auto": BASE | {"core", "graph", "machine", "policies", "tune", "trial", "api"},
+    "settle": BASE | {"core", "envs", "graph", "runtimes", "services", "api", "recorded"},
     "launch": BASE
-    | {"core", "envs", "graph", "machine", "runtimes", "services", "session", "tune", "api", "auto"}
-    | {"recorded"},
+    | {"core", "envs", "graph", "machine", "runtimes", "services", "session", "tune", "api", "auto", "settle"},
     "seeds": BASE | {"envs", "runtimes", "services", "session", "api", "launch"},
     "cli": BASE
     | {"core", "trial", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api", "launch"}

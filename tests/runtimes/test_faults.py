@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from faulty_envs import MARKER, STEP, Breaks
+from faulty_envs import MARKER, STEP, Breaks, Checked
 from runs import TINY, Command, orphans
 from torture import ALGORITHM, TIMEOUT, Torture, left_behind
 
@@ -264,7 +264,7 @@ def test_a_full_disk_costs_checkpoints_and_an_interrupt_saves(small_disk: Path) 
         assert run.said.count("(No space left on device (os error 28)); training goes on.") >= 3
         assert run.handle.poll() is None
         assert checkpoint.newest(path) == good
-        assert headrace.Run.load(path).cells["critic"].updates == checkpoint.read_values(good)["learned"]
+        assert headrace.Run.load(path, env=Checked).cells["critic"].updates == checkpoint.read_values(good)["learned"]
         ballast.unlink()
         run.until(lambda: checkpoint.newest(path) != good)
         run.signal(signal.SIGINT)
@@ -273,6 +273,6 @@ def test_a_full_disk_costs_checkpoints_and_an_interrupt_saves(small_disk: Path) 
         assert run.processes() == []
         assert orphans() == []
     # Lines that did not fit are left out, none is torn, and steps went on all the while.
-    last, saved = headrace.Run.load(path), checkpoint.read_values(checkpoint.newest(path))
+    last, saved = headrace.Run.load(path, env=Checked), checkpoint.read_values(checkpoint.newest(path))
     assert last.metrics[-1]["time/env_steps"] == saved["env_steps"] > int(good.name)
     assert last.cells["critic"].updates == saved["learned"] > 0

@@ -186,7 +186,7 @@ def test_finished_episodes_are_reported_once():
         if total > steps:
             break
         ends.append((sum(10.0 * e + t for t in range(3 + e % 2)), 3 + e % 2))
-    assert sorted(tuple(episode) for episode in episodes) == sorted(2 * ends)
+    assert sorted((episode.reward, episode.length) for episode in episodes) == sorted(2 * ends)
 
 
 @pytest.mark.parametrize(("per_insert", "size", "num_envs"), [(2.0, 4, 2), (0.3, 4, 2), (1 / 3, 5, 2), (16.0, 4, 1)])
