@@ -1,89 +1,128 @@
-"""This checkout against an earlier commit, in pairs (A/B then B/A): what a change costs, or gains, in what runs.
+"""This checkout against an earlier commit: what a change costs, or gains, in what runs.
 
-    python bench/before.py REVISION [rounds] [seconds] [workload ...]        default: 6 rounds of 8 s, all workloads
+    python bench/before.py REVISION [pairs] [seconds] [workload ...]        default: 30 pairs of 2 x 3 s, all workloads
 
-The earlier commit is checked out beside this one for as long as it takes. Untuned plans, nobody watching.
+Both run side by side, each stopped (SIGSTOP) while the other goes on, in turn (A/B/B/A), so that both halves of a pair see
+the same moment of a noisy machine. The earlier commit is checked out for as long as it takes. Untuned plans, nobody
+watching.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+import numpy as np
 from measure import report
 
 ROOT = Path(__file__).parents[1]
+SETTLE = 0.3
+"""Seconds after a side goes on before its steps count."""
+START = 120.0
 WORKLOADS = {
-    "sac HalfCheetah-v5 desktop": ("SAC()", "HalfCheetah-v5", "desktop", "update_frames"),
-    "sac HalfCheetah-v5 dual_device": ("SAC()", "HalfCheetah-v5", "dual_device", "update_frames"),
-    "ppo CartPole-v1 desktop": ("PPO()", "CartPole-v1", "desktop", "env_steps"),
-    "ppo HalfCheetah-v5 desktop": ("PPO()", "HalfCheetah-v5", "desktop", "env_steps"),
-    "dqn CartPole-v1 desktop": ("DQN()", "CartPole-v1", "desktop", "update_frames"),
-    "sac Pendulum-v1 multiple_learners": ("SAC()", "Pendulum-v1", "multiple_learners", "update_frames"),
-    "ppo gymnax:CartPole-v1 device_only": (
-        "PPO(num_envs=64, horizon=32)",
-        "gymnax:CartPole-v1",
-        "device_only",
-        "env_steps",
-    ),
+    "sac HalfCheetah-v5 desktop": ("SAC()", "HalfCheetah-v5", "desktop"),
+    "sac HalfCheetah-v5 dual_device": ("SAC()", "HalfCheetah-v5", "dual_device"),
+    "ppo CartPole-v1 desktop": ("PPO()", "CartPole-v1", "desktop"),
+    "ppo HalfCheetah-v5 desktop": ("PPO()", "HalfCheetah-v5", "desktop"),
+    "dqn CartPole-v1 desktop": ("DQN()", "CartPole-v1", "desktop"),
+    "sac Pendulum-v1 multiple_learners": ("SAC()", "Pendulum-v1", "multiple_learners"),
+    "ppo gymnax:CartPole-v1 device_only": ("PPO(num_envs=64, horizon=32)", "gymnax:CartPole-v1", "device_only"),
 }
-TRIAL = """
-import sys, headrace
-from headrace.trial import try_out
+SIDE = """
+import sys, headrace, numpy as np
+from headrace.runtimes import RUNTIMES, Options
 if __name__ == "__main__":
-    algorithm, (env, policy, seconds) = eval("headrace." + sys.argv[1]), sys.argv[2:5]
+    algorithm, env, policy, counter = eval("headrace." + sys.argv[1]), *sys.argv[2:]
     plan = headrace.plan(algorithm, env, policy)
-    speed = try_out(plan, algorithm, env, seconds=float(seconds), warm=2)
-    print(getattr(speed, sys.argv[5]))
+    alone = len(plan.fragments) == 1 and (plan.graph.spec.pure or plan.parts == 1)
+    running = RUNTIMES["inline" if alone else "processes"](plan, algorithm, env, 0, Options(evaluate=False))
+    frames = np.memmap(counter, np.int64, "r+")
+    while True:
+        running.advance()
+        running.progress.episodes = []
+        frames[0] = running.progress.update_frames
 """
 
 
-def speed(checkout: Path, workload: str, seconds: float) -> float:
-    """What a workload does a second with the code of a checkout."""
-    algorithm, env, policy, figure = WORKLOADS[workload]
-    done = subprocess.run(
-        [sys.executable, "-c", TRIAL, algorithm, env, policy, str(seconds), figure],
-        env=os.environ | {"PYTHONPATH": str(checkout / "src")},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return float(done.stdout.split()[-1])
+class Side:
+    """A run with the code of one checkout, in a session of its own."""
+
+    def __init__(self, checkout: Path, workload: str, counter: Path):
+        counter.write_bytes(bytes(8))
+        self.frames = np.memmap(counter, np.int64, "r")
+        words = [sys.executable, "-c", SIDE, *WORKLOADS[workload], str(counter)]
+        environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
+        self.process = subprocess.Popen(words, env=environment, start_new_session=True)
+        end = time.monotonic() + START
+        while self.frames[0] == 0:
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise SystemExit(f"{workload} learned nothing in {checkout}")
+            time.sleep(0.1)
+        self.signal(signal.SIGSTOP)
+
+    def signal(self, number: int) -> None:
+        os.killpg(self.process.pid, number)
+
+    def speed(self, seconds: float) -> float:
+        """Update frames a second while this side alone goes on."""
+        self.signal(signal.SIGCONT)
+        time.sleep(SETTLE)
+        began, before = time.monotonic(), int(self.frames[0])
+        time.sleep(seconds)
+        speed = (int(self.frames[0]) - before) / (time.monotonic() - began)
+        self.signal(signal.SIGSTOP)
+        return speed
+
+    def end(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.wait()
 
 
-def ratios(before: Path, workload: str, rounds: int, seconds: float) -> list[float]:
-    """Now / before, of each round."""
-    found = []
-    for i in range(rounds):
-        order = [ROOT, before] if i % 2 == 0 else [before, ROOT]
-        speeds = {checkout: speed(checkout, workload, seconds) for checkout in order}
-        found.append(speeds[ROOT] / speeds[before])
-        print(f"{workload}: {speeds[ROOT]:,.0f} against {speeds[before]:,.0f} before", file=sys.stderr, flush=True)
-    return found
+def ratios(before: Path, workload: str, pairs: int, seconds: float, folder: Path) -> list[float]:
+    """Now / before, of each pair."""
+    sides: list[Side] = []
+    try:
+        for i, checkout in enumerate((ROOT, before)):
+            sides.append(Side(checkout, workload, folder / f"counter-{i}"))
+        for side in sides:
+            side.speed(seconds)
+        found = []
+        for i in range(pairs):
+            order = sides if i % 2 == 0 else sides[::-1]
+            speeds = {side: side.speed(seconds) for side in order}
+            found.append(speeds[sides[0]] / speeds[sides[1]])
+        print(f"{workload}: {statistics.median(found):.3f}", file=sys.stderr, flush=True)
+        return found
+    finally:
+        for side in sides:
+            side.end()
 
 
 def main() -> None:
     revision, *rest = sys.argv[1:]
-    numbers = [float(word) for word in rest[:2]]
-    rounds, seconds = int(numbers[0]) if numbers else 6, numbers[1] if len(numbers) > 1 else 8.0
+    pairs, seconds = int(rest[0]) if rest else 30, float(rest[1]) if len(rest) > 1 else 3.0
     git = ["git", "-C", str(ROOT)]
     commit = subprocess.run([*git, "rev-parse", "--short", revision], check=True, capture_output=True, text=True).stdout
     with tempfile.TemporaryDirectory() as folder:
         before = Path(folder) / "before"
         subprocess.run([*git, "worktree", "add", "--detach", "--quiet", str(before), revision], check=True)
         try:
-            found = {name: ratios(before, name, rounds, seconds) for name in rest[2:] or WORKLOADS}
+            names = rest[2:] or WORKLOADS
+            found = {name: ratios(before, name, pairs, seconds, Path(folder)) for name in names}
         finally:
             subprocess.run([*git, "worktree", "remove", "--force", str(before)], check=True)
-    figures: dict[str, object] = {"before": commit.strip(), "rounds": rounds, "seconds": seconds}
+    figures: dict[str, object] = {"before": commit.strip(), "pairs": pairs, "seconds": seconds}
     for name, values in found.items():
+        spread = statistics.quantiles(values, n=4)
         figures[f"{name}, now / before"] = statistics.median(values)
-        figures[f"{name}, every round"] = json.dumps([round(value, 3) for value in values])
+        figures[f"{name}, quartiles"] = json.dumps([round(spread[0], 3), round(spread[2], 3)])
     report("before", figures)
 
 
