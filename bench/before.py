@@ -2,8 +2,8 @@
 
     python bench/before.py REVISION [pairs] [seconds] [workload ...]        default: 30 pairs of 2 x 3 s, all workloads
 
-Both run side by side, each stopped (SIGSTOP) while the other goes on, in turn (A/B/B/A), so that both halves of a pair see
-the same moment of a noisy machine. The earlier commit is checked out for as long as it takes. Untuned plans, nobody
+Both run side by side, each stopped (SIGSTOP) while the other goes on, in turn (A/B/B/A), so that both halves of a pair
+see the same moment of a noisy machine. The earlier commit is checked out for as long as it takes. Untuned plans, nobody
 watching.
 """
 
