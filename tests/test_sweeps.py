@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import weakref
 from pathlib import Path
 
@@ -70,7 +71,8 @@ def test_sixty_loads_and_their_actors_take_no_more_memory_maps_than_a_few(finish
     assert maps() - before < 20
 
 
-def test_equal_runs_share_their_programs_and_the_last_lets_them_go(tmp_path):
+def test_equal_runs_share_their_programs_and_the_last_lets_them_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("headrace.graph.trace"), "_traced", weakref.WeakValueDictionary())
     first = train(tmp_path / "0", hidden=(5,))
     second = train(tmp_path / "1", hidden=(5,))
     assert first.graph is second.graph is not headrace.trace(headrace.DQN(**SETTINGS), "CartPole-v1")

@@ -1,13 +1,20 @@
 """headrace: write a reinforcement-learning training loop once; it runs at the limit of whatever you have."""
 
-from headrace.algorithms import A3C, DQN, IMPALA, MAPPO, PPO, SAC, TD3
-from headrace.api import Actor, Run, plan, trace
-from headrace.core import Algorithm, Config, Env, Learned, Reads, Replay, Rollout, Schedule, Tracked, Writes, stage
-from headrace.errors import HeadraceError
-from headrace.launch import train
-from headrace.seeds import train_seeds
-from headrace.services.callbacks import Event
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from headrace.version import __version__
+
+if TYPE_CHECKING:
+    from headrace.algorithms import A3C, DQN, IMPALA, MAPPO, PPO, SAC, TD3
+    from headrace.api import Actor, Run, plan, trace
+    from headrace.core import Algorithm, Config, Env, Learned, Reads, Replay, Rollout, Schedule, Tracked, Writes, stage
+    from headrace.errors import HeadraceError
+    from headrace.launch import train
+    from headrace.seeds import train_seeds
+    from headrace.services.callbacks import Event
 
 __all__ = [
     "A3C",
@@ -38,3 +45,30 @@ __all__ = [
     "train",
     "train_seeds",
 ]
+
+HOMES = {
+    "algorithms": ("A3C", "DQN", "IMPALA", "MAPPO", "PPO", "SAC", "TD3"),
+    "api": ("Actor", "Run", "plan", "trace"),
+    "core": (
+        *("Algorithm", "Config", "Env", "Learned", "Reads", "Replay", "Rollout", "Schedule", "Tracked", "Writes"),
+        "stage",
+    ),
+    "errors": ("HeadraceError",),
+    "launch": ("train",),
+    "seeds": ("train_seeds",),
+    "services.callbacks": ("Event",),
+}
+"""Where each name is. Imported when first asked for: the processes of a run start without what only their parent
+needs."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in HOMES.items():
+        if name in names:
+            found = globals()[name] = getattr(importlib.import_module(f"headrace.{module}"), name)
+            return found
+    raise AttributeError(f"module 'headrace' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -19,7 +19,7 @@ from faulty_envs import Checked, over, wrong
 from runs import orphans
 
 import headrace
-from headrace.runtimes import Options, Processes
+from headrace.runtimes import Options, Processes, boot
 from headrace.runtimes.base import optimiser_steps
 
 TIMEOUT = 600.0
@@ -97,7 +97,12 @@ class Witness:
 def left_behind() -> list[str]:
     """What a run of this process must not leave: children, files in /dev/shm, blocks of memory."""
     gc.collect()  # a runtime and its supervisor hold each other
-    children = [f"{child.pid} {child.cmdline()}" for child in psutil.Process().children(recursive=True)]
+    spare = [template.process.pid for template in boot._templates]  # for the next run
+    children = [
+        f"{child.pid} {child.cmdline()}"
+        for child in psutil.Process().children(recursive=True)
+        if child.pid not in spare
+    ]
     mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:headrace" in line]
     opened = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     return children + orphans() + mapped + [target for target in opened if "memfd:headrace" in target]

@@ -139,7 +139,8 @@ def test_onnx_plays_the_same_with_onnxruntime_alone(runs: dict[str, Run], capsys
     done = subprocess.run([sys.executable, "-c", ALONE, *folders], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     for name, run in runs.items():
-        chosen = np.load(run.path / "chosen.npz")
+        with np.load(run.path / "chosen.npz") as file:
+            chosen = dict(file)
         assert chosen["whole"].dtype == expected[name].dtype
         assert np.abs(chosen["whole"] - expected[name]).max() <= 1e-5
         assert np.abs(chosen["one"] - expected[name][:1]).max() <= 1e-5

@@ -66,8 +66,9 @@ class GymnasiumEnv(Stepped):
             buffers.pay(gains)
         except (MisfitError, TypeError, ValueError) as error:
             raise self._blame_step(led_to, error) from error
-        self._require_finite(buffers.reward, "a reward", rows)
-        self._require_finite(buffers.next_obs.tree, "an observation", rows)
+        if not buffers.sound():
+            self._require_finite(buffers.reward, "a reward", rows)
+            self._require_finite(buffers.next_obs.tree, "an observation", rows)
         self._returns += buffers.reward
         if not ended:
             return Step(buffers.next_obs.tree, buffers.reward, self._none, self._none, buffers.next_obs.tree)

@@ -86,8 +86,9 @@ class PettingZooEnv(Stepped):
         self._returns += gains
         self._take_in(buffers.next_obs, seen)
         buffers.pay(gains)
-        self._require_finite(buffers.reward, "a reward", rows)
-        self._require_finite(buffers.next_obs.tree, "an observation", rows)
+        if not buffers.sound():
+            self._require_finite(buffers.reward, "a reward", rows)
+            self._require_finite(buffers.next_obs.tree, "an observation", rows)
         next_obs = self._shown(buffers.next_obs)
         if not ended:
             return Step(next_obs, buffers.reward, self._none, self._none, next_obs)

@@ -287,7 +287,7 @@ def permitted(mask: Any, counts: tuple[int, ...]) -> Array:
 def not_finite(tree: Tree, num_envs: int) -> int | None:
     """The first environment with a number that is infinite or NaN."""
     for array in tree.values() if isinstance(tree, dict) else (tree,):
-        # BLAS is quicker than a look at each, and at worst too suspicious, of numbers whose squares are too large.
+        # As `Buffers.sound`.
         if array.dtype == np.float32 and not math.isfinite(np.vdot(array, array)):
             bad = ~np.isfinite(array.reshape(num_envs, -1)).all(axis=1)
             if bad.any():

@@ -6,24 +6,35 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from functools import partial
+from types import MappingProxyType
+from typing import IO, Any, NoReturn, Protocol
 
-BOOT = """
-import ctypes, importlib, os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; what it means, the parent decides
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the parent, whatever it died of
-    if os.getppid() != int(sys.argv[2]):
-        sys.exit(1)  # it died before that
+from headrace.runtimes.template import Template
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+SETTLE = """
+import os
 cores = os.environ.pop("HEADRACE_CORES", "")
 if cores and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
 nice = int(os.environ.pop("HEADRACE_NICE", "0"))
 if nice and hasattr(os, "nice"):
     os.nice(nice)
-sys.exit(importlib.import_module(sys.argv[1]).main())
+"""
+BOOT = f"""
+import ctypes, importlib, os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; what it means, the parent decides
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the parent, whatever it died of
+    if os.getppid() != int(sys.argv[2]):
+        sys.exit(1)  # it died before that
+{SETTLE}
+module, _, main = sys.argv[1].partition(":")
+sys.exit(getattr(importlib.import_module(module), main)())
 """
 """What a process runs first: importing JAX takes seconds, in which the parent may die, and starts a thread for every
 core that the process may use."""
@@ -57,30 +68,81 @@ def present_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
+class Handle(Protocol):
+    """A process that was started, as `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+
+
 def start(
     module: str,
     cores: Sequence[int],
     threads: int,
     nice: int = 0,
-    variables: dict[str, str] | None = None,
-    **popen: Any,
-) -> subprocess.Popen[bytes]:
-    """Run `module.main()` in a process of its own, on these cores, with so many threads for a computation."""
+    variables: Mapping[str, str] = NOTHING,
+    *,
+    out: IO[bytes],
+    errors: IO[bytes],
+    fds: Sequence[int] = (),
+    session: bool = False,
+) -> Handle:
+    """Run `module.main()` in a process of its own, on these cores, with so many threads for a computation. It inherits
+    `fds`, and has a session of its own if asked for."""
+    placed = {"HEADRACE_CORES": ",".join(str(core) for core in cores), "HEADRACE_NICE": str(nice)}
+    environment = _environment(threads) | placed | dict(variables)
+
+    def plain() -> subprocess.Popen[bytes]:
+        return _popen(f"{module}:main", environment, stdout=out, stderr=errors, pass_fds=fds, start_new_session=session)
+
+    if sys.platform != "linux":
+        return plain()
+    wanted = {"module": module, "environment": environment, "path": _path(), "folder": os.getcwd(), "session": session}
+    given = {1: out.fileno(), 2: errors.fileno()} | {fd: fd for fd in fds}
+    prepare()
+    return _templates[0].copy(wanted, given, plain)
+
+
+_templates: list[Template] = []
+"""The one that all are copied from, once there is one."""
+
+
+def prepare() -> None:
+    """Have a process ready to be copied, which takes a while: one that was made under the circumstances of now."""
+    if sys.platform == "linux" and (not _templates or not _templates[0].fits):
+        while _templates:
+            _templates.pop().close()
+        _templates.append(Template(partial(_popen, "headrace.runtimes.template:serve", _environment(1))))
+
+
+def _environment(threads: int) -> dict[str, str]:
     flags = os.environ.get("XLA_FLAGS", "") + (" --xla_cpu_multi_thread_eigen=false" if threads == 1 else "")
     budgets = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    environment = os.environ | budgets | (variables or {})
-    environment |= {
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+    more = {
+        "PYTHONPATH": os.pathsep.join(_path()),
         "XLA_FLAGS": flags.strip(),
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        "HEADRACE_CORES": ",".join(str(core) for core in cores),
-        "HEADRACE_NICE": str(nice),
         WORKER: "1",
     }
+    return os.environ | budgets | more
+
+
+def _path() -> list[str]:
+    return [path or os.getcwd() for path in sys.path]
+
+
+def _popen(
+    what: str, environment: Mapping[str, str], variables: Mapping[str, str] = NOTHING, **popen: Any
+) -> subprocess.Popen[bytes]:
     # -P: it looks for modules where this process does, not in the current folder before all else.
-    words = [sys.executable, "-P", "-c", BOOT, module, str(os.getpid())]
+    words = [sys.executable, "-P", "-c", BOOT, what, str(os.getpid())]
     with _uninterrupted():
-        return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, **popen)
+        return subprocess.Popen(words, env={**environment, **variables}, stdin=subprocess.DEVNULL, **popen)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from headrace.graph import Graph, Plan
 from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
 from headrace.graph.replicated import averaging, part_of, together
 from headrace.runtimes.base import PLAIN, Options, Runtime, optimiser_steps
-from headrace.runtimes.boot import present_cores
+from headrace.runtimes.boot import prepare, present_cores
 from headrace.runtimes.group import APART
 from headrace.runtimes.inline import contents, fill
 from headrace.runtimes.shared import EPISODES, Role, Shared
@@ -58,6 +58,7 @@ class Processes(Runtime):
             lead = plan.graph.env_axis + 1
             row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), plan.graph.stored)
             require_table(row, plan.graph.sink.option("capacity"))
+        prepare()  # while the cells are made here
         self.start = make_cells(algorithm, plan.graph, seed)
         if plan.gradients == "reduce":
             prove(plan, part, self.start)

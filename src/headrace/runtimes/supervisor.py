@@ -53,9 +53,9 @@ class Process:
             self.threads,
             NICE if self.task.role == "evaluator" else 0,
             {TASK: self.task.to_json()},
-            pass_fds=self.fds,
-            stdout=self.said,
-            stderr=self.said,
+            out=self.said,
+            errors=self.said,
+            fds=self.fds,
         )
 
     def last_words(self) -> str:

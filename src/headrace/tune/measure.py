@@ -103,9 +103,9 @@ class Probe:
             cores,
             job.task.threads,
             variables={TASK: job.task.to_json()},
-            stdout=self.out,
-            stderr=self.errors,
-            start_new_session=True,
+            out=self.out,
+            errors=self.errors,
+            session=True,
         )
 
     def lines(self) -> list[dict[str, Any]]:
