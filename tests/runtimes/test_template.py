@@ -93,6 +93,15 @@ def test_without_the_template_all_goes_on() -> None:
     assert waiting.handle.wait(TIMEOUT) == -signal.SIGKILL
 
 
+def test_at_the_end_nothing_is_left_half_made() -> None:
+    template().close()
+    boot._templates.clear()
+    never = Started("waits")
+    boot._templates.pop().leave()
+    assert never.handle.wait(TIMEOUT) == -signal.SIGKILL
+    assert os.pread(never.out.fileno(), 9, 0) == b""
+
+
 def test_other_circumstances_need_another_template(monkeypatch: pytest.MonkeyPatch) -> None:
     before = template()
     assert template() is before

@@ -49,7 +49,7 @@ class Template:
         with other:
             self.process = start(variables={"HEADRACE_LINE": str(other.fileno())}, pass_fds=(other.fileno(),))
         self.asked: list[Copy] = []
-        atexit.register(self.close)
+        atexit.register(self.leave)
 
     @property
     def fits(self) -> bool:
@@ -90,8 +90,22 @@ class Template:
         self.asked.clear()
 
     def close(self) -> None:
-        """End it; the copies go on."""
-        atexit.unregister(self.close)
+        """End it once it has made what was asked for; the copies go on."""
+        while self.asked:
+            self.hear(None)
+        self._end()
+
+    def leave(self) -> None:
+        """End it, and with it what it has not made yet."""
+        for copy in list(self.asked):
+            copy.kill()
+        self.process.kill()
+        while self.asked:  # one of them may be half made
+            self.hear(None)
+        self._end()
+
+    def _end(self) -> None:
+        atexit.unregister(self.leave)
         self.process.kill()
         self.process.wait()
         self.line.close()
