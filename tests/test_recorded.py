@@ -275,3 +275,19 @@ def test_what_stands_in_a_script_is_found_where_the_script_is_a_file(tmp_path, m
     make.__module__, make.__qualname__ = "__main__", "make"
     assert findable(make) == (file == "script.py")
     assert object_path(make) == (f"{tmp_path}/script.py:make" if file == "script.py" else "<make>")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"goal": {"steps": "many"}}, "--steps takes a number, got 'many'"),
+        ({"goal": {"stepz": 5}}, "cannot be read (goal has stepz)"),
+        ({"options": {"eval_episodes": "ten"}}, "--eval-episodes takes a whole number, got 'ten'"),
+        ({"options": {"eval_episode": 5}}, "train has no option 'eval_episode'; did you mean 'eval_episodes'?"),
+        ({"options": {"checkpoint_every": []}}, "--checkpoint-every takes a number, got []"),
+    ],
+)
+def test_a_goal_or_option_edited_by_hand_is_refused_in_a_sentence(changes, words, folder, capsys) -> None:
+    folder.says(**changes)
+    assert main(["train", "--resume", str(folder.run)]) == 2
+    assert words in capsys.readouterr().err

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Collection
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from headrace.api import default_policy, find_algorithm, name_own, plan, trace
-from headrace.config import findable, override
+from headrace.config import describe as describe_type
+from headrace.config import findable, fits, override
 from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, env_id, recipe_json
 from headrace.errors import CheckpointError, UsageError, nearest
@@ -41,7 +42,13 @@ def options_of(asked: dict[str, Any], goal: Goal, others: Collection[str]) -> tu
         if name not in known:
             every = sorted(known | {*others} - {"algorithm", "env", "options"})
             raise UsageError(f"train has no option '{name}'{of_option(name, every)} (options: {', '.join(every)}).")
+    hints = get_type_hints(Options)
+    for name, value in given.items():
+        if not fits(value, hints[name]) and not (fits(0, hints[name]) and fits(value, float)):  # 1e4 is 10000
+            raise UsageError(f"--{name.replace('_', '-')} takes {describe_type(hints[name])}, got {value!r}.")
     options = Options(**given)
+    if not fits(checkpoint_every, float):
+        raise UsageError(f"--checkpoint-every takes a number, got {checkpoint_every!r}.")
     above = {name: getattr(options, name) for name in ("eval_episodes", "eval_every", "record_every", "hang_seconds")}
     for name, value in (above | {"checkpoint_every": checkpoint_every}).items():
         if value is not None and not value > 0:

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from headrace.envs import HostEnv, JaxEnv, env_id, make
 from headrace.errors import EnvError
+from headrace.extras import installing
 
 from . import scripted
 from .scripted import Counter
@@ -61,14 +62,14 @@ def test_a_missing_package_names_its_extra(
     asked: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    assert f"pip install 'headrace[{extra}]'" in refusal(asked)
+    assert installing(extra) in refusal(asked)
 
 
 def test_gymnasium_environments_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
     def needs(text: str) -> Any:
         raise gym.error.DependencyNotInstalled(text)
 
-    assert "pip install 'headrace[mujoco]'" in refusal(lambda: needs('MuJoCo is not installed, run `pip install "x"`'))
+    assert installing("mujoco") in refusal(lambda: needs('MuJoCo is not installed, run `pip install "x"`'))
     assert "needs a package that is not installed: Box2D is not" in refusal(lambda: needs("Box2D is not installed."))
 
 

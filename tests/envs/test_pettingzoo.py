@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from headrace.envs import Episode, HostEnv, make
 from headrace.errors import EnvError
+from headrace.extras import installing
 from headrace.types import Box, MultiDiscrete
 
 pytest.importorskip("mpe2")
@@ -226,7 +227,7 @@ def test_what_cannot_be_a_team_is_refused() -> None:
     assert "is not a module of mpe2; did you mean 'simple_spread_v3'?" in refusal("pettingzoo:mpe2.simple_spred_v3")
     assert "has no function parallel_env" in refusal("pettingzoo:math")
     assert "names no module" in refusal("pettingzoo:")
-    assert "pip install 'headrace[marl]'" in refusal("pettingzoo:no_such_package.env")
+    assert installing("marl") in refusal("pettingzoo:no_such_package.env")
 
 
 def test_the_wrong_number_of_actions_is_refused() -> None:

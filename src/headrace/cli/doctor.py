@@ -14,6 +14,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
+from headrace.extras import installing
 from headrace.machine import Machine, free_memory, gib
 from headrace.version import __version__
 
@@ -58,7 +59,7 @@ def doctor(options: argparse.Namespace) -> int:
 def _extra(extra: str, packages: tuple[str, ...]) -> str:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
-        return f"missing {', '.join(missing)}; pip install 'headrace[{extra}]'"
+        return f"missing {', '.join(missing)}; {installing(extra)}"
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
 
 

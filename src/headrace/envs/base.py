@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 import re
@@ -15,6 +14,7 @@ import numpy as np
 
 from headrace.envs.spaces import not_finite
 from headrace.errors import EnvError, nearest
+from headrace.extras import needed
 from headrace.types import Array, EnvSpec, Tree
 
 
@@ -161,13 +161,7 @@ def seeds(seed: int, num_envs: int) -> list[int]:
 
 def optional(module: str, extra: str, env: str) -> Any:
     """A module of an extra; refuses with the command that installs it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0]
-        raise EnvError(
-            f"'{env}' needs the package {package} ({error}); install it with: pip install 'headrace[{extra}]'."
-        ) from None
+    return needed(module, extra, f"'{env}'", EnvError)
 
 
 def no_such_argument(env: str, error: Exception, kwargs: Mapping[str, Any], maker: Any = None) -> EnvError | None:

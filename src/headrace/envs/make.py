@@ -27,6 +27,7 @@ from headrace.envs.pettingzoo_env import PettingZooEnv, is_parallel, make_pettin
 from headrace.envs.recipe import Recipe, env_id, recipe
 from headrace.envs.stepped import quiet
 from headrace.errors import ConfigError, EnvError, sentence
+from headrace.extras import installing
 
 EnvLike = str | Callable[..., Any] | gym.Env[Any, Any] | Recipe
 """A Gymnasium id, `module:id`, `envpool:ID`, `gymnax:ID`, `brax:ID`, `pettingzoo:MODULE`, a function making one, an
@@ -211,6 +212,6 @@ def _refusal(env: str, error: Exception) -> EnvError:
     text = " ".join(str(error).split()).rstrip(".")
     if isinstance(error, ImportError | gym.error.DependencyNotInstalled):
         if "mujoco" in text.lower() and "gymnasium-robotics" not in text:
-            return EnvError(f"'{env}' needs MuJoCo; install it with: pip install 'headrace[mujoco]'.")
+            return EnvError(f"'{env}' needs MuJoCo; install it with: {installing('mujoco')}.")
         return EnvError(f"'{env}' needs a package that is not installed: {text}.")
     return EnvError(f"'{env}' cannot be made: {sentence(error)}.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import UsageError
+from headrace.extras import needed
 from headrace.services.compare import Group
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -25,12 +26,7 @@ def check_picture(file: str) -> None:
         raise UsageError(f"--out is a .png or .svg file, got '{file}'.")
     if not Path(file).resolve().parent.is_dir():
         raise UsageError(f"there is no folder '{Path(file).parent}'; make it, or choose another --out.")
-    try:
-        importlib.import_module("matplotlib")
-    except ImportError as error:
-        raise UsageError(
-            f"--out {file} needs the package matplotlib ({error}); install it with: pip install 'headrace[plot]'."
-        ) from None
+    needed("matplotlib", "plot", f"--out {file}")
 
 
 def draw(groups: Sequence[Group], file: str) -> None:

@@ -6,7 +6,6 @@ of observations is left open.
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from jax.tree_util import DictKey
 
 from headrace.core.cells import Cell
 from headrace.errors import UsageError, sentence
+from headrace.extras import needed
 from headrace.files import write_whole
 from headrace.graph import Graph
 from headrace.graph.compile import Ticket
@@ -141,9 +141,4 @@ def _sample(draw: np.random.Generator, leaf: jax.ShapeDtypeStruct) -> Any:
 
 
 def _need(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(
-            f"exporting needs {module} ({error}); install it with: pip install 'headrace[export]'."
-        ) from None
+    return needed(module, "export", "exporting")

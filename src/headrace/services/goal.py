@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from headrace.config import fits
 from headrace.errors import UsageError
 
 DEFAULT_STEPS = 1_000_000
@@ -19,6 +20,9 @@ class Goal:
     until: float | None = None
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not fits(value, float | None):
+                raise UsageError(f"--{name} takes a number, got {value!r}.")
         if self.until is not None and math.isnan(self.until):
             raise UsageError("--until must be a number, got nan.")
         for name in ("steps", "seconds"):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -24,6 +24,7 @@ from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, recipe
 from headrace.errors import CheckpointError, UsageError
 from headrace.files import write_whole
+from headrace.services.goal import Goal
 
 CONFIG = "config.json"
 
@@ -86,6 +87,8 @@ class RunConfig:
             kind = dict if get_origin(hint) is dict else hint
             if not fits(value, kind):
                 raise TypeError(f"{name} is {value!r}")
+        if strange := set(self.goal) - {part.name for part in fields(Goal)}:
+            raise ValueError(f"goal has {', '.join(sorted(strange))}")
         texts = [self.algorithm, self.env, self.policy, self.runtime, self.headrace, *self.settings]
         texts += [value for value in self.settings.values() if isinstance(value, str)]
         for text in texts:

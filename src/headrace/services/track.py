@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import UsageError, nearest, sentence
+from headrace.extras import needed
 from headrace.files import write_whole
 from headrace.services.callbacks import Event
 
@@ -22,12 +23,7 @@ def check_track(asked: str) -> str:
     tracker, _, project = asked.partition(":")
     if tracker != "wandb":
         raise UsageError(f"--track takes wandb or wandb:PROJECT, got '{asked}'{nearest(tracker, ['wandb'])}.")
-    try:
-        importlib.import_module("wandb")
-    except ImportError as error:
-        raise UsageError(
-            f"--track {asked} needs the package wandb ({error}); install it with: pip install 'headrace[track]'."
-        ) from None
+    needed("wandb", "track", f"--track {asked}")
     return project or PROJECT
 
 

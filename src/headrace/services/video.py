@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import UsageError
+from headrace.extras import installing
 
 FORMATS = (".mp4", ".gif")
 
@@ -27,7 +28,7 @@ def check_file(file: str | Path) -> None:
     if Path(file).suffix not in FORMATS:
         raise UsageError(f"--record writes {' or '.join(FORMATS)}, got '{file}'.")
     if importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise UsageError("--record needs imageio-ffmpeg; install it with: pip install 'headrace[video]'.")
+        raise UsageError(f"--record needs imageio-ffmpeg; install it with: {installing('video')}.")
     if not Path(file).parent.is_dir():
         raise UsageError(f"--record {file}: there is no folder '{Path(file).parent}'; make it, or choose another file.")
 
