@@ -12,7 +12,8 @@ SOURCES := src tests examples bench docs
 demo: $(VENV)/.ready
 	$(BIN)/headrace train sac Pendulum-v1 --until -200 --seconds 100 --seed 1
 
-test: $(VENV)/.ready-dev lint types unit
+test: $(VENV)/.ready-dev lint
+	$(MAKE) --no-print-directory -j 2 types unit
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check $(SOURCES)
@@ -22,7 +23,7 @@ types: $(VENV)/.ready-dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 $(BIN)/python:
 	@'$(PYTHON)' -c '$(FITS)' 2>/dev/null || { echo "headrace needs Python 3.11 or newer with its venv module\

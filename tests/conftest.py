@@ -27,7 +27,7 @@ gc.set_threshold(100_000, 50, 100)
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-LONGEST = ("test_learning", "test_faults", "test_conformance", "test_tune", "test_pace", "test_mappo", "test_processes")
+LONGEST = ("test_learning", "test_faults", "test_conformance", "test_mappo", "test_export", "test_tune", "test_resume")
 """Begun first, so that at the end no process waits for another one's long file."""
 
 
