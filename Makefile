@@ -6,14 +6,14 @@ PYTHON ?= $(shell for name in python3.14 python3.13 python3.12 python3.11 python
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests examples bench docs
+MAKEFLAGS += -j2
 
 .PHONY: demo test lint types unit clean
 
 demo: $(VENV)/.ready
 	$(BIN)/headrace train sac Pendulum-v1 --until -200 --seconds 100 --seed 1
 
-test: $(VENV)/.ready-dev lint
-	$(MAKE) --no-print-directory -j 2 types unit
+test: $(VENV)/.ready-dev lint types unit
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check $(SOURCES)
