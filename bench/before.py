@@ -24,10 +24,11 @@ import numpy as np
 from measure import report
 
 ROOT = Path(__file__).parents[1]
+Seen = np.ndarray[tuple[int], np.dtype[np.int64]]
 SETTLE = 0.3
 """Seconds after a side goes on before its steps count."""
 START = 120.0
-TOGETHER = 8
+TOGETHER = 4
 """Pairs between two starts."""
 WORKLOADS = {
     "sac HalfCheetah-v5 desktop": ("SAC()", "HalfCheetah-v5", "desktop"),
@@ -39,18 +40,19 @@ WORKLOADS = {
     "ppo gymnax:CartPole-v1 device_only": ("PPO(num_envs=64, horizon=32)", "gymnax:CartPole-v1", "device_only"),
 }
 SIDE = """
-import sys, headrace, numpy as np
+import sys, time, headrace, numpy as np
 from headrace.runtimes import RUNTIMES, Options
 if __name__ == "__main__":
     algorithm, env, policy, counter = eval("headrace." + sys.argv[1]), *sys.argv[2:]
     plan = headrace.plan(algorithm, env, policy)
     alone = len(plan.fragments) == 1 and (plan.graph.spec.pure or plan.parts == 1)
     running = RUNTIMES["inline" if alone else "processes"](plan, algorithm, env, 0, Options(evaluate=False))
-    frames = np.memmap(counter, np.int64, "r+")
+    seen = np.memmap(counter, np.int64, "r+")
     while True:
         running.advance()
         running.progress.episodes = []
-        frames[0] = running.progress.update_frames
+        if running.progress.update_frames != seen[0]:
+            seen[:] = running.progress.update_frames, time.monotonic_ns()
 """
 
 
@@ -58,13 +60,13 @@ class Side:
     """A run with the code of one checkout, in a session of its own."""
 
     def __init__(self, checkout: Path, workload: str, counter: Path):
-        counter.write_bytes(bytes(8))
-        self.frames = np.memmap(counter, np.int64, "r")
+        counter.write_bytes(bytes(16))
+        self.counter = np.memmap(counter, np.int64, "r")
         words = [sys.executable, "-c", SIDE, *WORKLOADS[workload], str(counter)]
         environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
         self.process = subprocess.Popen(words, env=environment, start_new_session=True)
         end = time.monotonic() + START
-        while self.frames[0] == 0:
+        while self.counter[0] == 0:
             if self.process.poll() is not None or time.monotonic() > end:
                 raise SystemExit(f"{workload} learned nothing in {checkout}")
             time.sleep(0.1)
@@ -77,11 +79,18 @@ class Side:
         """Update frames a second while this side alone goes on."""
         self.signal(signal.SIGCONT)
         time.sleep(SETTLE)
-        began, before = time.monotonic(), int(self.frames[0])
+        began = self.seen()
         time.sleep(seconds)
-        speed = (int(self.frames[0]) - before) / (time.monotonic() - began)
+        frames, nanoseconds = self.seen() - began
         self.signal(signal.SIGSTOP)
-        return speed
+        return float(frames / nanoseconds * 1e9)
+
+    def seen(self) -> Seen:
+        """Frames, and when there came to be so many: they come many at a time, a few percent of a pair's."""
+        while True:
+            first, second = self.counter.copy(), self.counter.copy()
+            if np.array_equal(first, second):
+                return first
 
     def end(self) -> None:
         self.signal(signal.SIGKILL)
