@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,10 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
 # What JAX keeps is looked through again and again, for next to nothing: a twentieth of the time.
 gc.set_threshold(100_000, 50, 100)
+
+# Ctrl-C means what it does in a terminal, also where these run in the background of a shell, which has it ignored.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is not a mistake: no example has a time limit.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

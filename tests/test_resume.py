@@ -89,3 +89,19 @@ def test_a_run_goes_on_with_the_options_and_the_goal_it_was_started_with(
     assert headrace.Run.load(run).metrics[-1]["eval/mean_reward"] is not None
     held = json.loads((run / "config.json").read_text())
     assert held["options"] == {"checkpoint_every": 60.0, "eval_episodes": 1, "evaluate": True}
+
+
+@pytest.mark.parametrize("kind", ["metrics", "checkpoint"])
+def test_a_run_stopped_at_once_says_what_is_left_of_it(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, script = tmp_path / "run", tmp_path / "impatient.py"
+    script.write_text(f"def leave(event):\n    if event.kind == {kind!r}:\n        raise KeyboardInterrupt\n")
+    tiny = [f"{name}={value}" for name, value in (SMALL["ppo"] | {"hidden": 16}).items()]
+    words = ["ppo", "CartPole-v1", "--policy", "single", "--set", *tiny, "--out", str(run), "--callback"]
+    assert main(["train", *words, f"{script}:leave", "--quiet", "--no-eval", "--steps", "128"]) == 130
+    left = {
+        "metrics": f"there was no checkpoint yet (--checkpoint-every), {run} has its metrics alone.",
+        "checkpoint": f"what came after the last checkpoint is lost. Go on with: headrace train --resume {run}",
+    }
+    assert capsys.readouterr().err == f"headrace: stopped at once; {left[kind]}\n"

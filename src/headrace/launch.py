@@ -177,6 +177,8 @@ def training(
         try:
             with interruptible(session):
                 yield from session.train(evaluator if wanted.evaluate else None, wanted.eval_every, display, refine)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_left(directory)) from None
         except CallbackError:
             raise  # the session saved everything
         except DivergenceError as error:
@@ -200,6 +202,15 @@ def training(
         running.close()
     run.interrupted, run.reached, run.stopped = session.interrupted, session.reached, told.stopped
     return run
+
+
+def _left(directory: Path) -> str:
+    """What is left of a run that was stopped at once, and what to do."""
+    try:
+        checkpoint.newest(directory)
+    except CheckpointError:
+        return f" at once; there was no checkpoint yet (--checkpoint-every), {directory} has its metrics alone."
+    return f" at once; what came after the last checkpoint is lost. Go on with: headrace train --resume {directory}"
 
 
 def _last_good(directory: Path) -> str:

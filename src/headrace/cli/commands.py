@@ -58,8 +58,8 @@ def run(options: argparse.Namespace) -> int:
         for where in _own_lines(error)[-1:]:
             print(f"  at {where.filename}:{where.lineno}: {where.line}", file=sys.stderr)
         return 1 if isinstance(error, DivergenceError) else 2
-    except KeyboardInterrupt:
-        print("headrace: stopped at once; what came after the last checkpoint is lost.", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"headrace: stopped{interrupt or '.'}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output went away (`| head`); leave without a word, as other tools do.
