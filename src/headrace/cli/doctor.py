@@ -8,11 +8,11 @@ import importlib.util
 import os
 import platform
 import shutil
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import jax
-from rich.console import Console
-from rich.table import Table
 
 from headrace.extras import installing
 from headrace.machine import Machine, free_memory, gib
@@ -37,22 +37,21 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 def doctor(options: argparse.Namespace) -> int:
     """Print what was found; nothing is changed."""
     machine = Machine.detect()
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
-    table.add_row("headrace", __version__)
-    table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
-    table.add_row("cores", f"{machine.cores} usable of {os.cpu_count()}")
-    table.add_row("memory", f"{gib(machine.memory)}, {gib(free_memory())} free")
-    table.add_row("shared memory", _shared())
-    table.add_row("disk", f"{gib(shutil.disk_usage('.').free)} free here")
-    table.add_row("devices", f"{', '.join(machine.devices)} ({jax.default_backend()})")
-    table.add_row(
-        "rendering", os.environ.get("MUJOCO_GL") or "MUJOCO_GL is not set; headless MuJoCo needs egl or osmesa"
-    )
-    for name in CORE:
-        table.add_row(name, importlib.metadata.version(name))
-    for extra, packages in EXTRAS.items():
-        table.add_row(f"[{extra}]", _extra(extra, packages))
-    Console(highlight=False, markup=False, soft_wrap=True).print(table)
+    rows = {
+        "headrace": __version__,
+        "python": f"{platform.python_version()} on {platform.platform()}",
+        "cores": f"{machine.cores} usable of {os.cpu_count()}",
+        "memory": f"{gib(machine.memory)}, {gib(free_memory())} free",
+        "shared memory": _shared(),
+        "disk": f"{gib(shutil.disk_usage('.').free)} free here",
+        "devices": f"{', '.join(machine.devices)} ({jax.default_backend()})",
+        "rendering": os.environ.get("MUJOCO_GL") or "MUJOCO_GL is not set; headless MuJoCo needs egl or osmesa",
+        **{name: importlib.metadata.version(name) for name in CORE},
+        **{f"[{extra}]": _extra(extra, packages) for extra, packages in EXTRAS.items()},
+    }
+    width = max(map(len, rows))
+    for name, said in rows.items():  # never wrapped: some of it is there to be copied
+        print(f"{name:{width}}  {said}")
     return 0
 
 
@@ -60,7 +59,13 @@ def _extra(extra: str, packages: tuple[str, ...]) -> str:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         return f"missing {', '.join(missing)}; {installing(extra)}"
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    return ", ".join(f"{name} {importlib.metadata.version(_distributions()[name][0])}" for name in packages)
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """What brought each module: cv2 came with opencv-python-headless."""
+    return importlib.metadata.packages_distributions()
 
 
 def _shared() -> str:
