@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import sys
 from functools import partial
 from typing import Any
@@ -120,3 +121,17 @@ def test_names() -> None:
     assert env_id("ALE/Pong-v5") == "ALE/Pong-v5"
     assert env_id(Counter) == f"{Counter.__module__}:Counter"
     assert env_id(partial(Counter, 3)) == "<Counter>"  # another environment than the one of that name
+
+
+def test_a_way_of_drawing_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    real = importlib.import_module
+
+    def without_osmesa(name: str, *rest: Any) -> Any:
+        if name == "mujoco":  # as it fails where the library is missing
+            raise AttributeError("'NoneType' object has no attribute 'glGetError'")
+        return real(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", without_osmesa)
+    with pytest.raises(EnvError, match=r"MUJOCO_GL=osmesa says .*; install what that needs .*libosmesa6"):
+        make("HalfCheetah-v5", 1)

@@ -106,11 +106,23 @@ def _make_gymnasium(
     spec: EnvSpec, env: str, num_envs: int, kwargs: dict[str, Any], options: dict[str, Any]
 ) -> GymnasiumEnv:
     if "mujoco" in str(spec.entry_point) and find_spec("mujoco"):
-        importlib.import_module("mujoco")  # or `quiet` would not know whom to quieten
+        _import_mujoco(env)  # or `quiet` would not know whom to quieten
     with quiet():
         # Only the first is drawn, and drawing is dear even to prepare.
         envs = [_create(spec, env, options["render"] and i == 0, kwargs) for i in range(num_envs)]
     return GymnasiumEnv(env, envs, **options)
+
+
+def _import_mujoco(env: str) -> None:
+    try:
+        importlib.import_module("mujoco")
+    except Exception as error:
+        if not (how := os.environ.get("MUJOCO_GL")):
+            raise
+        raise EnvError(
+            f"'{env}' needs MuJoCo, which cannot draw as MUJOCO_GL={how} says ({sentence(error)}); install what that "
+            "needs (Debian's packages: libegl1 for egl, libosmesa6 for osmesa) or set it to another of these."
+        ) from error
 
 
 def _registered(name: str, env: str) -> EnvSpec:
