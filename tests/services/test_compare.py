@@ -85,6 +85,18 @@ def test_without_evaluations_the_episodes_trained_in_are_compared(tmp_path):
         read_runs([a_run(tmp_path / "c", [])])
 
 
+def test_runs_without_returns_and_a_seed_that_is_there_twice_are_left_out(tmp_path, capsys):
+    first, again = a_run(tmp_path / "a", [1]), a_run(tmp_path / "b", [3])
+    short = a_run(tmp_path / "c", [], seed=1)
+    assert main(["compare", str(first), str(again), str(short)]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1].split() == ["PPO", "on", "CartPole-v1", "1", "3.0", "-", "100", "10.0"]
+    assert said.err.splitlines() == [
+        f"left out: run {short} has no returns to compare yet.",
+        f"left out: run {first} has the seed of {again}, which counts.",
+    ]
+
+
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_the_command_prints_a_table_and_draws(tmp_path, capsys, suffix):
     pytest.importorskip("matplotlib")

@@ -188,7 +188,8 @@ def compare(options: argparse.Namespace) -> int:
     if options.out is not None:
         check_picture(options.out)
     paths = [path for run in options.runs for path in (seed_folders(run) or [find_run(run)])]
-    groups = groups_of(read_runs(list(dict.fromkeys(paths))))
+    say = partial(print, file=sys.stderr)
+    groups = groups_of(read_runs(list(dict.fromkeys(paths)), say), say)
     rows = []
     for group in groups:
         middle, low, high = group.final

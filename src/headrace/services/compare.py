@@ -7,7 +7,7 @@ the 2.5th to 97.5th percentile of what it is when the seeds of each group are dr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ RESAMPLES = 2_000
 POINTS = 100
 """Points of a curve: more than a picture of this size can show apart."""
 
-EVALUATED, TRAINED = "eval/mean_reward", "rollout/ep_rew_mean"
+EVALUATED, TRAINED = RETURNS = "eval/mean_reward", "rollout/ep_rew_mean"
 
 INCIDENTAL = {"seed", "headrace", "settings", "tuned", "goal", "options"}
 """What of a config may differ between the seeds of one training."""
@@ -96,11 +96,21 @@ def interval(scores: Floats, share: float = 0.95, resamples: int = RESAMPLES) ->
     return low, high
 
 
-def read_runs(paths: Sequence[Path]) -> list[Trained]:
-    """The returns of runs as they went on: of their evaluations if all have some, of the episodes trained in if not."""
+def read_runs(paths: Sequence[Path], say: Callable[[str], object] = print) -> list[Trained]:
+    """The returns of runs as they went on: of their evaluations if all have some, of the episodes trained in if not.
+
+    Runs without any are left out.
+    """
+    configs = {path: RunConfig.read(path) for path in paths}  # refuses what is no run
     rows = {path: read_metrics(path) for path in paths}
+    short = [path for path, of in rows.items() if not any(row.get(key) is not None for row in of for key in RETURNS)]
+    if len(short) == len(rows):
+        raise UsageError(f"run {short[0]} has no returns to compare yet; train it for longer.")
+    for path in short:
+        say(f"left out: run {path} has no returns to compare yet.")
+        del rows[path]
     evaluated = all(any(row.get(EVALUATED) is not None for row in of) for of in rows.values())
-    return [_read(path, RunConfig.read(path), of, evaluated) for path, of in rows.items()]
+    return [_read(path, configs[path], of, evaluated) for path, of in rows.items()]
 
 
 def _read(path: Path, config: RunConfig, rows: list[dict[str, Any]], evaluated: bool) -> Trained:
@@ -108,8 +118,8 @@ def _read(path: Path, config: RunConfig, rows: list[dict[str, Any]], evaluated: 
     told = [row for row in rows if row.get(key) is not None]
     if evaluated:
         told = [row for i, row in enumerate(told) if i == 0 or _score(row) != _score(told[i - 1])]
-    if not told:
-        raise UsageError(f"run {path} has no returns to compare yet; train it for longer.")
+    if not told:  # it has evaluations, but another run has none
+        raise UsageError(f"run {path} has evaluations alone, but others have none; compare it with runs that have.")
 
     def column(name: str) -> Floats:
         return np.array([row[name] for row in told], np.float64)
@@ -122,12 +132,18 @@ def _score(row: dict[str, Any]) -> tuple[Any, ...]:
     return row.get("eval/version"), row[EVALUATED], row.get("eval/std_reward")
 
 
-def groups_of(runs: Sequence[Trained]) -> list[Group]:
-    """Runs that differ in nothing but their seed together; where a name alone would not do, it says in what."""
-    held: dict[str, list[Trained]] = {}
+def groups_of(runs: Sequence[Trained], say: Callable[[str], object] = print) -> list[Group]:
+    """Runs that differ in nothing but their seed together; where a name alone would not do, it says in what.
+
+    Of several runs of one seed the last counts: the same seed is no further evidence.
+    """
+    held: dict[str, dict[int, Trained]] = {}
     for run in runs:
-        held.setdefault(repr(_what(run.config)), []).append(run)
-    members = list(held.values())
+        seeds = held.setdefault(repr(_what(run.config)), {})
+        if run.config.seed in seeds:
+            say(f"left out: run {seeds[run.config.seed].path} has the seed of {run.path}, which counts.")
+        seeds[run.config.seed] = run
+    members = [list(seeds.values()) for seeds in held.values()]
     whats = [_what(group[0].config) for group in members]
     return [Group(_name(what, whats), tuple(group)) for what, group in zip(whats, members, strict=True)]
 
