@@ -42,7 +42,8 @@ ALLOWED: dict[str, set[str]] = {
     "auto": BASE | {"core", "graph", "machine", "policies", "tune", "trial", "api"},
     "settle": BASE | {"core", "envs", "graph", "runtimes", "services", "api", "recorded"},
     "launch": BASE
-    | {"core", "envs", "graph", "machine", "runtimes", "services", "session", "tune", "api", "auto", "settle"},
+    | {"core", "envs", "graph", "channels", "machine", "runtimes", "services", "session", "tune", "api", "auto"}
+    | {"settle"},
     "seeds": BASE | {"envs", "runtimes", "services", "session", "api", "launch"},
     "cli": BASE
     | {"core", "trial", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api", "launch"}

@@ -151,6 +151,10 @@ def test_what_the_sentence_says_works_when_typed(folder: Folder, capsys) -> None
     assert f"type: {typed} (in Python: Run.load('run', algorithm=Mine, network=network, env=make))." in said
     assert main([*shlex.split(typed)[1:], "--episodes", "1"]) == 0
     assert capsys.readouterr().out.startswith("mine on ")
+    assert main(["eval", "run", "--env", f"{own}:make"]) == 2  # what was typed already is typed again
+    assert f"type: {typed.replace(f' --env {own}:make', '')}" in capsys.readouterr().err.replace(
+        f" --env {own}:make", ""
+    )
     assert main(["train", "--resume", "run"]) == 2
     said = capsys.readouterr().err
     typed = f"headrace train {own}:Mine {own}:make --resume run --set network={own}:network"
@@ -275,6 +279,12 @@ def test_what_stands_in_a_script_is_found_where_the_script_is_a_file(tmp_path, m
     make.__module__, make.__qualname__ = "__main__", "make"
     assert findable(make) == (file == "script.py")
     assert object_path(make) == (f"{tmp_path}/script.py:make" if file == "script.py" else "<make>")
+
+
+def test_a_config_that_is_none_is_refused_in_a_sentence(folder, capsys) -> None:
+    (folder.run / "config.json").write_text("[1, 2]")
+    assert main(["eval", str(folder.run)]) == 2
+    assert "cannot be read (it holds a list, not named values)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

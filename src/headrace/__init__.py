@@ -9,11 +9,12 @@ from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.algorithms import A3C, DQN, IMPALA, MAPPO, PPO, SAC, TD3
-    from headrace.api import Actor, Run, plan, trace
+    from headrace.api import Run, plan, trace
     from headrace.core import Algorithm, Config, Env, Learned, Reads, Replay, Rollout, Schedule, Tracked, Writes, stage
     from headrace.errors import HeadraceError
     from headrace.launch import train
     from headrace.seeds import train_seeds
+    from headrace.services.actor import Actor
     from headrace.services.callbacks import Event
 
 __all__ = [
@@ -48,7 +49,8 @@ __all__ = [
 
 HOMES = {
     "algorithms": ("A3C", "DQN", "IMPALA", "MAPPO", "PPO", "SAC", "TD3"),
-    "api": ("Actor", "Run", "plan", "trace"),
+    "api": ("Run", "plan", "trace"),
+    "services.actor": ("Actor",),
     "core": (
         *("Algorithm", "Config", "Env", "Learned", "Reads", "Replay", "Rollout", "Schedule", "Tracked", "Writes"),
         "stage",

@@ -9,8 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 import equinox as eqx
-import jax
-import numpy as np
 
 import headrace.graph as graphs
 from headrace.algorithms import ALGORITHMS
@@ -27,11 +25,11 @@ from headrace.machine import Machine, keep_compiled
 from headrace.policies import POLICIES
 from headrace.recorded import Named, restore
 from headrace.services import checkpoint, summary
-from headrace.services.evaluate import Evaluator, Player, Score
+from headrace.services.actor import Actor
+from headrace.services.evaluate import Evaluator, Score
 from headrace.services.export import export_actor
 from headrace.services.record import read_metrics
 from headrace.services.run import RunConfig
-from headrace.types import MASK, Dict, Tree, native, struct
 
 
 def find_algorithm(algorithm: str | type[Algorithm[Any]] | Algorithm[Any]) -> Algorithm[Any]:
@@ -191,12 +189,14 @@ class Run:
     @property
     def actor(self) -> Actor:
         """The trained actor: observations in, actions out; made once for the cells as they are."""
-        if self._actor is None or not self._actor.acts_for(self):
-            self._actor = Actor(self)
+        if self._actor is None or not self._actor.acts_for(self.cells):
+            self._actor = Actor(self.graph, self.cells)
         return self._actor
 
     def evaluate(self, episodes: int = 10) -> Score:
         """Play episodes without exploring."""
+        if episodes < 1:
+            raise UsageError(f"episodes must be at least 1, got {episodes}.")
         evaluator = Evaluator(self.graph, self.cells, self.env, self.seed, episodes)
         try:
             return evaluator.score(self.cells)
@@ -244,39 +244,3 @@ def load_run(path: str | Path, named: Named, best: bool = False, command: str = 
     else:
         arrays = checkpoint.load(folder, {"cells": arrays}, whole=False)[0]["cells"]
     return Run(directory, algorithm, env, graph, eqx.combine(arrays, static), config.seed)
-
-
-class Actor:
-    """Chooses, without exploring, what to do on an observation."""
-
-    def __init__(self, run: Run):
-        self.cells = dict(run.cells)
-        self.player = Player(run.graph, run.cells)
-        self.seen, self.space = run.graph.spec.observation, run.graph.spec.action
-
-    def acts_for(self, run: Run) -> bool:
-        """Whether it plays as the cells of a run do now."""
-        same = (run.cells.get(name) is cell for name, cell in self.cells.items())
-        return len(self.cells) == len(run.cells) and all(same)
-
-    def __call__(self, obs: Tree, action_mask: Any = None) -> Any:
-        """The action for one observation, or the actions for a batch of them, as the environment itself takes it.
-
-        `action_mask` is the one in the environment's info, where it gives one; without it everything is allowed.
-        """
-        if isinstance(self.seen, Dict) and not isinstance(obs, dict):
-            obs = {"observation": obs}
-        wanted = struct(self.seen)
-        if isinstance(obs, dict) and MASK in wanted and MASK not in obs:
-            obs = obs | {
-                MASK: np.ones(wanted[MASK].shape, bool) if action_mask is None else np.asarray(action_mask, bool)
-            }
-        given = jax.tree.map(np.asarray, obs)
-        shapes = [leaf.shape for leaf in jax.tree.leaves(given)]
-        single = [leaf.shape for leaf in jax.tree.leaves(wanted)]
-        if shapes != single and [shape[1:] for shape in shapes] != single:
-            raise UsageError(f"the actor takes observations of {graphs.show(wanted)}, got {graphs.show(given)}.")
-        lead = (1,) if shapes == single else ()
-        batch = jax.tree.map(lambda leaf, like: leaf.reshape(*lead, *leaf.shape).astype(like.dtype), given, wanted)
-        actions = native(self.space, self.player(batch))
-        return actions[0] if lead else actions

@@ -19,6 +19,7 @@ import jax
 from headrace import auto
 from headrace import graph as graphs
 from headrace.api import Run, default_policy, plan, trace
+from headrace.channels.table import require_store
 from headrace.config import being_loaded
 from headrace.core.algorithm import Algorithm
 from headrace.envs import recipe
@@ -126,6 +127,9 @@ def training(
     asked, given = made, (config.replicas, config.staleness)
     # Refused, if it is, before anything is measured.
     whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
+    # A cell with its optimiser's state and what an update computes on the way.
+    require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
+    require_store(whole.graph)
     choice = None if config.tuned is None else Choice.from_json(config.tuned)
     tunes = tune and NO_TUNE not in os.environ and config.runtime == "processes" and tunable(whole, config.policy)
     if choice is None and resume is None and tunes:
@@ -141,8 +145,6 @@ def training(
     if progress is not False:
         for fragment in (fragment for fragment in whole.fragments if fragment.asked):
             _say(f"headrace: replicas of '{fragment.id}': {asked_words(fragment)}, because some would share a core.")
-    # A cell with its optimiser's state and what an update computes on the way.
-    require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
     wanted = replace(wanted, steps=goal.steps, videos=str(directory / "videos"))
     running = RUNTIMES[config.runtime](whole, made, env, config.seed, wanted)
     try:
@@ -182,6 +184,7 @@ def training(
         except CallbackError:
             raise  # the session saved everything
         except DivergenceError as error:
+            session.log()
             raise DivergenceError(f"{error}; {_last_good(directory)}.") from None
         except HeadraceError:
             if running.progress.learned:

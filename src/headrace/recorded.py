@@ -155,7 +155,9 @@ class _Recorded:
 
     def typed(self) -> str:
         """The command, with what the user has to name."""
-        shown = {what: "FILE.py:NAME" if nameless(path) else path for what, path in self.missing.items()}
+        shown = {
+            what: "FILE.py:NAME" if nameless(path) else path for what, path in (self._given() | self.missing).items()
+        }
         words = ["headrace", self.command]
         if self.command == "train" and self.missing:
             kind, config = BUILT_IN.get(self.config.algorithm), self.config
@@ -168,8 +170,15 @@ class _Recorded:
             words += [f"--{what}", path] if own_word else ["--set", f"{what}={path}"]
         return shlex.join(words)
 
+    def _given(self) -> dict[str, str]:
+        """What the user has named already, as it was recorded."""
+        named, config = self.named, self.config
+        recorded = {"algorithm": config.algorithm, "env": config.env, "policy": config.policy} | config.settings
+        given = {"algorithm": named.algorithm, "env": named.env, "policy": named.policy} | dict(named.settings)
+        return {what: str(recorded[what]) for what, value in given.items() if value is not None and what in recorded}
+
     def _called(self) -> str:
-        names = {what: _last(path) for what, path in self.missing.items()}
+        names = {what: _last(path) for what, path in (self._given() | self.missing).items()}
         own = {what: name for what, name in names.items() if what not in OPTIONS}
         if own:
             names["algorithm"] = f"{_last(self.config.algorithm)}({', '.join(f'{k}={v}' for k, v in own.items())}, ...)"

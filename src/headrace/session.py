@@ -160,6 +160,10 @@ class Session:
             self._store(self.directory / "best", {"actor": actor}, values)
         self.reached = self.goal.reached(score.mean_reward)
 
+    def log(self) -> None:
+        """Write a row for where it stands, without an evaluation."""
+        self.display.show(self._log(None), self.recorder.best, last=True)
+
     def _log(self, score: Score | None, figures: dict[str, float] | None = None) -> dict[str, Any]:
         """Write a row and tell of it, and of the evaluation in it."""
         runtime = self.runtime

@@ -34,6 +34,8 @@ class Box:
     low: tuple[float, ...] = field(default=(), compare=False, repr=False)
     high: tuple[float, ...] = field(default=(), compare=False, repr=False)
     """The environment's own bounds of an action, flat, infinite where there is none; empty where it states none."""
+    own: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    """The environment's own shape of an action, where that is not flat."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class MultiDiscrete:
     """Several choices at once, `counts[i]` for the i-th."""
 
     counts: tuple[int, ...]
+    start: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """What the environment itself calls the first choice of each, where that is not 0."""
+    own: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    """The environment's own shape of it, where that is not flat."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +134,37 @@ def native(space: Space, action: Array, xp: Any = np) -> Array:
         case Box(shape, _, _, low, high) if low:
             lows, highs = np.reshape(low, shape), np.reshape(high, shape)
             middle, half = affine(lows, highs)
-            return xp.clip((middle + action * half).astype(np.float32), *inside(lows, highs))
+            action = xp.clip((middle + action * half).astype(np.float32), *inside(lows, highs))
         case Discrete(_, start):
             return action + start
+        case MultiDiscrete(_, start) if start:
+            action = action + np.asarray(start, np.int32)
+    own = getattr(space, "own", None)
+    return action if own is None else action.reshape(-1, *own)
+
+
+def shown(space: Space) -> Tree:
+    """The shapes and dtypes of one observation as the environment itself shows it."""
+    match space:
+        case MultiDiscrete(counts, _, own):
+            return jax.ShapeDtypeStruct((len(counts),) if own is None else own, jnp.dtype("int32"))
+        case Dict(items):
+            return {name: shown(part) for name, part in items}
         case _:
-            return action
+            return struct(space)
+
+
+def taken(space: Space, obs: Tree) -> Tree:
+    """A batch of observations that are as the environment shows them, as an actor takes them."""
+    match space:
+        case Discrete(_, start) if start:
+            return obs - start
+        case MultiDiscrete(counts, start, _):
+            return obs.reshape(-1, len(counts)) - np.asarray(start or 0, np.int32)
+        case Dict(items):
+            return {name: taken(part, obs[name]) for name, part in items}
+        case _:
+            return obs
 
 
 def affine(low: Array, high: Array) -> tuple[Array, Array]:

@@ -153,6 +153,19 @@ def test_a_replay_larger_than_memory(refused) -> None:
     assert "set replay_capacity to at most" in said
 
 
+def test_a_replay_larger_than_memory_is_refused_before_anything_is_measured(refused, monkeypatch) -> None:
+    monkeypatch.delenv("HEADRACE_NO_TUNE")
+    monkeypatch.setattr("headrace.launch.run_tuner", lambda *given, **named: pytest.fail("it was measured first"))
+    text = refused("train", "sac", "Pendulum-v1", "--set", "replay_capacity=1e20")
+    assert text.startswith("headrace: a replay store of 1e+20 transitions of ")
+
+
+def test_a_run_without_steps_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--policy", "single", "--no-eval", "--quiet", "--set", "hidden=8"]
+    assert main(["train", "dqn", "CartPole-v1", "--seconds", "1e-9", "--out", str(tmp_path / "run"), *words]) == 0
+    assert "--steps 0" not in capsys.readouterr().out
+
+
 def test_the_wrong_kind_of_actions(refused) -> None:
     assert "SAC needs continuous (Box) actions" in refused("train", "sac", "CartPole-v1")
     assert "DQN needs Discrete actions" in refused("train", "dqn", "Pendulum-v1")

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import math
+import warnings
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from headrace.envs import Episode, HostEnv, make
+from headrace.envs.base import REMEDY
+from headrace.envs.gymnasium_env import STEPPED
 from headrace.errors import EnvError
 from headrace.types import Box, Dict, Discrete, MultiDiscrete
 
@@ -226,10 +231,10 @@ def test_masks_join_dicts_and_flatten_many_choices() -> None:
     [
         ("raise", "raised RuntimeError: the wheel came off at step 2."),
         ("exit", "raised SystemExit: 0 at step 2."),
-        ("reward", "returned a reward that is not finite at step 2."),
-        ("observation", "returned an observation that is not finite at step 2."),
+        ("reward", f"returned a reward that is not finite at step 2{REMEDY}."),
+        ("observation", f"returned an observation that is not finite at step 2{REMEDY}."),
         ("shape", "returned an observation of shape (3,) where its space says (2,) at step 2."),
-        ("old api", "raised ValueError: not enough values to unpack (expected 5, got 4) at step 2."),
+        ("old api", f"returned 4 values from step, which gives {STEPPED} at step 2."),
     ],
 )
 @pytest.mark.filterwarnings("ignore:invalid value")
@@ -306,3 +311,95 @@ def test_only_an_environment_made_to_render_renders() -> None:
     assert frame.shape == (4, 5, 3)
     assert frame[0, 0, 0] == 1
     assert hosted(Drawn, 2).render() is None
+
+
+class Odd(gym.Env):
+    """Does what its arguments say, in place of what Gymnasium asks for."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, reset: Any = None, step: Any = None, close: bool = True, without: str = ""):
+        self.given = reset, step
+        self.closes = close
+        if without:
+            setattr(self, without, None)
+
+    def reset(self, *, seed=None, options=None):
+        return (np.zeros(2, np.float32), {}) if self.given[0] is None else self.given[0]
+
+    def step(self, action):
+        return (np.zeros(2, np.float32), 0.0, False, False, {}) if self.given[1] is None else self.given[1]
+
+    def close(self):
+        if not self.closes:
+            raise RuntimeError("the door is stuck")
+
+
+class Seedless(Odd):
+    def reset(self):
+        return np.zeros(2, np.float32), {}
+
+
+ZERO = np.zeros(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: Odd(reset=ZERO), "returned a ndarray from reset, which gives (observation, info)"),
+        (lambda: Odd(step=(ZERO, 0.0, False, {})), "returned 4 values from step, which gives (observation, reward, "),
+        (lambda: Odd(step=(ZERO, None, False, False, {})), "returned the reward None, which is no number at step 1"),
+        (lambda: Odd(step=(ZERO, ZERO, False, False, {})), "returned the reward array([0., 0.], dtype=float32), which"),
+        (
+            lambda: Odd(step=(ZERO, math.nan, False, False, {})),
+            "not finite at step 1; mend the environment, or wrap",
+        ),
+        (Seedless, "has a reset that takes no seed; write it as reset(self, *, seed=None, options=None)"),
+        (lambda: Odd(without="action_space"), "has no action_space; set self.action_space to a Gymnasium space"),
+        (lambda: Odd(without="observation_space"), "has no observation_space; set self.observation_space"),
+    ],
+)
+def test_what_breaks_the_rules_is_told_which(made, said):
+    with pytest.raises(EnvError) as caught:  # noqa: PT012
+        env = make(made, 2)
+        env.reset(0)
+        env.step(np.zeros(2, np.int32))
+    assert said in str(caught.value)
+
+
+def test_an_environment_that_cannot_be_closed_is_used_all_the_same(capsys):
+    env = make(lambda: Odd(close=False), 2)
+    env.reset(0)
+    env.close()
+    assert capsys.readouterr().err.count("raised RuntimeError: the door is stuck in its close.") == 2
+
+
+@pytest.mark.parametrize(
+    ("seen", "taken", "said"),
+    [
+        (spaces.Box(-1, 1, (0,)), spaces.Discrete(2), "has an empty observation space"),
+        (spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (0,)), "has an empty action space"),
+        (
+            spaces.Dict({"a/b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Discrete(2)})}),
+            spaces.Discrete(2),
+            "two observations that would be called 'a/b'; rename one",
+        ),
+    ],
+)
+def test_spaces_that_mean_nothing_are_refused(seen, taken, said):
+    def made() -> Odd:
+        env = Odd()
+        env.observation_space, env.action_space = seen, taken
+        return env
+
+    with pytest.raises(EnvError, match=said):
+        make(made, 1)
+
+
+def test_huge_rewards_are_no_warning():
+    env = make(lambda: Odd(step=(ZERO, 1e30, False, False, {})), 2)
+    env.reset(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert env.step(np.zeros(2, np.int32)).reward.tolist() == [np.float32(1e30)] * 2

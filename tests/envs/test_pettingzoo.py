@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from headrace.envs import Episode, HostEnv, make
+from headrace.envs.base import REMEDY
 from headrace.errors import EnvError
 from headrace.extras import installing
 from headrace.types import Box, MultiDiscrete
@@ -203,8 +204,8 @@ def test_pictures_are_seen_as_flat_rows() -> None:
     ("fault", "sentence"),
     [
         ("raise", "(environment 0) raised RuntimeError: the wheel came off at step 2."),
-        ("reward", "(environment 0) returned a reward that is not finite at step 2."),
-        ("observation", "(environment 0) returned an observation that is not finite at step 2."),
+        ("reward", f"(environment 0) returned a reward that is not finite at step 2{REMEDY}."),
+        ("observation", f"(environment 0) returned an observation that is not finite at step 2{REMEDY}."),
         ("shape", "(environment 0) returned an observation of shape (7,) where its space says (3,) at step 2."),
         (
             "leave",

@@ -141,3 +141,8 @@ def test_arguments_are_typed_as_python_values(capsys: pytest.CaptureFixture[str]
     assert "'CartPole-v1' takes no argument 'sutton'" in capsys.readouterr().err
     assert main(["graph", "ppo", "CartPole-v1", "--env-kwargs", "sutton"]) == 2
     assert "--env-kwargs takes KEY=VALUE, got 'sutton'" in capsys.readouterr().err
+
+
+def test_arguments_have_names():
+    with pytest.raises(UsageError, match=r"env_kwargs takes a dict of arguments by name, got \[1\]"):
+        headrace.trace(headrace.SAC(), "Pendulum-v1", env_kwargs=[1])

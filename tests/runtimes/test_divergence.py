@@ -57,6 +57,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_at_its_update_and_the_last_good_
         train(tmp_path / "run", env, policy, runtime, checkpoint_every=1e-3)
     said = str(raised.value)
     assert said.startswith(f"stage 'learn_critic' diverged at update {update}: its loss is not finite; the last good ")
+    assert lines(tmp_path / "run")[-1]["time/env_steps"] >= update  # a last row, of where it ended
     kept = list(checkpoints(tmp_path / "run"))
     assert kept
     for cells, learned in kept:

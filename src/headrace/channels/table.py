@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.channels.memory import LINE
+from headrace.graph import Graph
 from headrace.machine import free_memory, gib, require_memory
 from headrace.types import Batch, Transition, Tree, empty_like, tree_bytes
 
@@ -163,12 +164,20 @@ class Table:
             self.rows.truncated[newest] |= ~self.rows.terminated[newest]
 
 
+def require_store(graph: Graph) -> None:
+    """Refuse a loop whose replay store would not fit into memory."""
+    if not graph.on_policy:
+        lead = graph.env_axis + 1
+        row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), graph.stored)
+        require_table(row, graph.sink.option("capacity"))
+
+
 def require_table(row: Transition, rows: int) -> None:
     """Refuse a table that would not fit into memory."""
     each = tree_bytes(row)
     most = int(0.9 * free_memory() / each)
     require_memory(
-        f"a replay store of {rows:,} transitions of {gib(each)}",
+        f"a replay store of {rows:{',' if rows < 1e15 else '.3g'}} transitions of {gib(each)}",
         each * rows,
         f"set replay_capacity to at most {most:,}",
     )

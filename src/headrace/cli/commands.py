@@ -34,6 +34,8 @@ from headrace.services.run import RunConfig, find_run
 from headrace.services.video import check_file
 
 INTERRUPTED = 130
+USUAL = 1_000_000
+"""Steps to go on by where none were made yet."""
 AUTO = "Whichever of these runs fastest here: measured, predicted, and the best few tried."
 
 
@@ -145,7 +147,8 @@ def _tell(done: api.Run, options: argparse.Namespace) -> None:
 def _hint(done: api.Run, folder: Path | None = None) -> None:
     """What to type next, about a run or the folder of its seeds."""
     # An interrupted run has its goal still before it; another one needs a new one.
-    further = "" if done.interrupted else f" --steps {2 * done.metrics[-1]['time/env_steps']}"
+    steps = 2 * done.metrics[-1]["time/env_steps"] or USUAL
+    further = "" if done.interrupted else f" --steps {steps}"
     play, go_on = (command_for(done.path, command, folder) for command in ("eval", "train"))
     print(f"play:  {play}\ngo on: {go_on}{further}")
 

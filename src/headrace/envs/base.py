@@ -57,6 +57,9 @@ class Finished(NamedTuple):
     length: Array
 
 
+REMEDY = "; mend the environment, or wrap it in one that keeps its numbers within bounds"
+
+
 class HostEnv(ABC):
     """Environments stepped on the CPU, NumPy in and out.
 
@@ -115,7 +118,8 @@ class LocalEnv(HostEnv):
         diverged = given is not None and not np.isfinite(given).all()
         why = ", after an action that was not finite either: training has diverged" if diverged else ""
         raise EnvError(
-            f"'{self.spec.id}' (environment {index}) returned {what} that is not finite at step {self._count}{why}."
+            f"'{self.spec.id}' (environment {index}) returned {what} that is not finite at step {self._count}"
+            f"{why or REMEDY}."
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from headrace.envs.base import Step, seeds
@@ -17,11 +18,17 @@ FOLLOWING = (1, 2)
 """MuJoCo's mjCAMLIGHT_TRACK and mjCAMLIGHT_TRACKCOM: modes of a camera that moves with its body."""
 
 
+STEPPED = "(observation, reward, terminated, truncated, info)"
+
+
 class GymnasiumEnv(Stepped):
     """Gymnasium environments of one kind, side by side; with `render`, the first of them can be drawn."""
 
     def __init__(self, name: str, envs: Sequence[Any], *, render: bool = False, action_scale: float | None = None):
         first, num_envs = envs[0], len(envs)
+        for what in ("observation_space", "action_space"):
+            if not isinstance(getattr(first, what, None), gym.spaces.Space):
+                raise EnvError(f"'{name}' has no {what}; set self.{what} to a Gymnasium space in its __init__.")
         with quiet():
             self._actions = Actions(first.action_space, name, num_envs, action_scale)
             action = self._actions.space
@@ -45,8 +52,8 @@ class GymnasiumEnv(Stepped):
 
     def step(self, action: Array) -> Step:
         rows = self._actions.decode(action)
-        if rows.ndim == 1:
-            rows = rows.tolist()  # Gymnasium is quicker to check a Python int
+        if rows.ndim == 1:  # Gymnasium is quicker to check a Python int; a number of a Box is an array
+            rows = rows.tolist() if self._actions.discrete else [np.asarray(row) for row in rows]
         if len(rows) != self.spec.num_envs:
             raise EnvError(f"'{self.spec.id}' has {self.spec.num_envs} environments but got {len(rows)} actions.")
         self._count += 1
@@ -67,6 +74,8 @@ class GymnasiumEnv(Stepped):
         except (MisfitError, TypeError, ValueError) as error:
             raise self._blame_step(led_to, error) from error
         if not buffers.sound():
+            if None in gains:
+                raise self._blame_step(led_to, TypeError("a reward is None"))
             self._require_finite(buffers.reward, "a reward", rows)
             self._require_finite(buffers.next_obs.tree, "an observation", rows)
         self._returns += buffers.reward
@@ -85,7 +94,9 @@ class GymnasiumEnv(Stepped):
         if not choices(self._actions.space) or any(leaf.name == MASK for leaf in self._observations.leaves):
             return False
         try:
-            return MASK in env.reset(seed=0)[1]
+            return MASK in _reset(env, 0)[1]
+        except MisfitError as error:
+            raise EnvError(f"'{name}' {error}.") from error
         except Exception as error:
             raise EnvError(f"'{name}' raised {sentence(error)} in its first reset.") from error
 
@@ -99,7 +110,7 @@ class GymnasiumEnv(Stepped):
 
     def _reset_one(self, index: int, obs: Rows, seed: int | None) -> None:
         try:
-            seen, info = self._envs[index].reset(seed=seed)
+            seen, info = _reset(self._envs[index], seed)
             obs.write(index, seen, info)
         except (Exception, SystemExit) as error:
             raise self._blame(index, error) from error
@@ -109,13 +120,34 @@ class GymnasiumEnv(Stepped):
         scratch = Rows(self._observations, len(led_to))
         for index, one in enumerate(led_to):
             try:
+                if not (isinstance(one, tuple) and len(one) == 5):
+                    raise MisfitError(f"returned {_kind(one)} from step, which gives {STEPPED}")
                 obs, gain, terminated, truncated, info = one
                 (info,) = self._final_infos([info], [0] if terminated or truncated else [])
                 scratch.write(index, obs, info)
-                float(gain)
+                if np.size(gain) != 1 or np.asarray(gain).dtype.kind not in "biuf":
+                    raise MisfitError(f"returned the reward {gain!r}, which is no number")
             except Exception as reason:
                 raise self._blame(index, reason) from reason
         return EnvError(f"'{self.spec.id}' returned what it should not at step {self._count}: {error}.")
+
+
+def _reset(env: Any, seed: int | None) -> tuple[Any, Any]:
+    try:
+        found = env.reset(seed=seed)
+    except TypeError as error:
+        if "'seed'" not in str(error):
+            raise
+        raise MisfitError(
+            "has a reset that takes no seed; write it as reset(self, *, seed=None, options=None)"
+        ) from None
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
+        raise MisfitError(f"returned {_kind(found)} from reset, which gives (observation, info)")
+    return found
+
+
+def _kind(value: Any) -> str:
+    return f"{len(value)} values" if isinstance(value, tuple) else f"a {type(value).__name__}"
 
 
 def _prepare_camera(env: Any) -> None:

@@ -220,10 +220,10 @@ def _plain(layout: Observations) -> Box:
 def _side_by_side(action: Space, team: int) -> Space:
     """The actions of all agents as one."""
     match action:
-        case Discrete(n):
-            return MultiDiscrete((n,) * team)
-        case MultiDiscrete(counts):
-            return MultiDiscrete(counts * team)
+        case Discrete(n, start):
+            return MultiDiscrete((n,) * team, (start,) * team if start else ())
+        case MultiDiscrete(counts, start):
+            return MultiDiscrete(counts * team, start * team)
         case Box(shape, dtype, bounded, low, high):
             return Box((team * math.prod(shape),), dtype, bounded, low * team, high * team)
         case _:

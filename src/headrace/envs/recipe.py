@@ -67,6 +67,8 @@ def recipe(env: Any, kwargs: Mapping[str, Any] | None = None, action_scale: floa
     """The environment with these arguments; an object of Gymnasium's becomes what it takes to make it again."""
     if isinstance(env, gym.Env):
         env = Recipe(*_remade(env))
+    if not isinstance(kwargs, Mapping | None):
+        raise UsageError(f"env_kwargs takes a dict of arguments by name, got {kwargs!r}.")
     if not kwargs and action_scale is None:
         return env
     if env is None:

@@ -184,7 +184,7 @@ class Actions:
                 self._start: Any = int(space.start)
                 self._dtype: Any = np.dtype(np.int64)
             case gym.spaces.MultiDiscrete():
-                self.space = MultiDiscrete(tuple(int(n) for n in space.nvec.ravel()))
+                self.space = _multi_discrete(space)
                 self._shape = space.nvec.shape
                 self._start = np.asarray(space.start) if np.any(space.start) else 0
                 self._dtype = space.dtype
@@ -192,9 +192,12 @@ class Actions:
                 low, high = _bounds(space, scale)
                 bounded = bool(np.isfinite(low).all() and np.isfinite(high).all())
                 self._bounds = bool(np.isfinite(low).any() or np.isfinite(high).any())
-                self.space = Box(
-                    space.shape, "float32", bounded, tuple(low.ravel().tolist()), tuple(high.ravel().tolist())
-                )
+                if not math.prod(space.shape):
+                    raise EnvError(f"'{env}' has an empty action space, {space}; there is nothing to do.")
+                own = None if len(space.shape) == 1 else space.shape
+                lows, highs = tuple(low.ravel().tolist()), tuple(high.ravel().tolist())
+                self.space = Box((math.prod(space.shape),), "float32", bounded, lows, highs, own)
+                self._shape = space.shape
                 self._dtype = space.dtype
                 middle, half = affine(low, high)
                 # Arrays of one shape are combined in half the time that broadcasting takes.
@@ -209,11 +212,17 @@ class Actions:
                     f"'{env}' has actions of {space}; headrace acts in Discrete, MultiDiscrete and real-valued Box."
                 )
 
+    @property
+    def discrete(self) -> bool:
+        """Whether an action is one choice."""
+        return isinstance(self.space, Discrete)
+
     def decode(self, action: Array) -> Array:
         """NumPy actions, a row for each environment."""
         given = np.asarray(action, self._dtype)
         match self.space:
-            case Box():
+            case Box(own=own):
+                given = given if own is None else given.reshape(-1, *own)
                 return self._rescale(given) if self._bounds else given
             case MultiDiscrete():
                 return given.reshape(-1, *self._shape) + self._start
@@ -222,8 +231,9 @@ class Actions:
 
     def decode_jax(self, action: Array) -> Array:
         """The same for one JAX environment."""
+        action = jnp.reshape(action, self._shape)
         if not isinstance(self.space, Box):
-            return jnp.reshape(action, self._shape) + self._start
+            return action + self._start
         if not self._bounds:
             return action
         return jnp.clip(action * self._half[0] + self._middle[0], self._low[0], self._high[0])
@@ -253,8 +263,12 @@ def _unbounded(space: Any) -> bool:
 def observations(space: Any, action: Space, env: str) -> Observations:
     """How to take in the observations of a Gymnasium space, given what the actions are."""
     leaves = list(_leaves(space, (), env))
-    if not leaves:
+    if not leaves or not all(math.prod(leaf.given) for leaf in leaves):
         raise EnvError(f"'{env}' has an empty observation space, {space}; there is nothing to act on.")
+    names = [leaf.name for leaf in leaves]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise EnvError(f"'{env}' has two observations that would be called '{twice}'; rename one of them.")
     counts = choices(action)
     return Observations([_as_mask(leaf, counts, env) if leaf.name == MASK and counts else leaf for leaf in leaves])
 
@@ -332,10 +346,10 @@ def _leaves(space: Any, path: tuple[Any, ...], env: str) -> Iterator[Leaf]:
         case gym.spaces.Box():
             yield Leaf(name, path, Box(space.shape, _dtype(space.dtype)), space.shape)
         case gym.spaces.Discrete():
-            yield Leaf(name, path, Discrete(int(space.n)), (), int(space.start) or None)
+            yield Leaf(name, path, Discrete(int(space.n), int(space.start)), (), int(space.start) or None)
         case gym.spaces.MultiDiscrete():
             start = np.asarray(space.start) if np.any(space.start) else None
-            yield Leaf(name, path, MultiDiscrete(tuple(int(n) for n in space.nvec.ravel())), space.nvec.shape, start)
+            yield Leaf(name, path, _multi_discrete(space), space.nvec.shape, start)
         case gym.spaces.MultiBinary():
             yield Leaf(name, path, Box(space.shape, "float32"), space.shape)
         case _:
@@ -343,6 +357,12 @@ def _leaves(space: Any, path: tuple[Any, ...], env: str) -> Iterator[Leaf]:
                 f"'{env}' has observations of {space}; headrace observes Box, Discrete, MultiDiscrete, MultiBinary "
                 f"and Dict or Tuple of those."
             )
+
+
+def _multi_discrete(space: Any) -> MultiDiscrete:
+    start = tuple(int(n) for n in np.ravel(space.start)) if np.any(space.start) else ()
+    own = None if space.nvec.ndim == 1 else space.nvec.shape
+    return MultiDiscrete(tuple(int(n) for n in space.nvec.ravel()), start, own)
 
 
 def _as_mask(leaf: Leaf, counts: tuple[int, ...], env: str) -> Leaf:

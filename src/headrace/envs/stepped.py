@@ -45,7 +45,10 @@ class Stepped(LocalEnv):
 
     def close(self) -> None:
         for env in self._envs:
-            env.close()
+            try:
+                env.close()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - it is not needed any more
+                print(f"headrace: '{self.spec.id}' raised {sentence(error)} in its close.", file=sys.stderr)
 
     def _start(self) -> None:
         """Begin to count steps and returns."""
@@ -93,9 +96,10 @@ class Buffers:
     def sound(self) -> bool:
         """Whether what the step led to is surely finite; BLAS is a third of the time of a look at each number. At worst
         it is too suspicious, of numbers whose squares are too large."""
-        for dot, flat in self._squares:  # noqa: SIM110 (a generator costs more than the check)
-            if not isfinite(dot(flat)):
-                return False
+        with np.errstate(over="ignore"):
+            for dot, flat in self._squares:
+                if not isfinite(dot(flat)):
+                    return False
         return True
 
     def end(self, index: int, terminated: bool, first: bool) -> None:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.channels.memory import Memory, measure
-from headrace.channels.table import require_table
+from headrace.channels.table import require_store
 from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
@@ -54,10 +54,7 @@ class Processes(Runtime):
         self.evaluates = options.evaluate
         self.progress = Progress()
         part = part_of(plan, algorithm)
-        if not plan.graph.on_policy:
-            lead = plan.graph.env_axis + 1
-            row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), plan.graph.stored)
-            require_table(row, plan.graph.sink.option("capacity"))
+        require_store(plan.graph)
         prepare()  # while the cells are made here
         self.start = make_cells(algorithm, plan.graph, seed)
         if plan.gradients == "reduce":
@@ -180,14 +177,17 @@ class Processes(Runtime):
 
     def _look(self) -> None:
         """Take over what the processes have done since, and see to those that are in trouble."""
+        self._take_over()
         self._heed()
         self.supervisor.look()
         loops = [process for process in self.processes if process.task.role == "loop"]
         if self.group is not None and any(process.restart_at is not None for process in loops):
             self._regroup(loops)
-        shared, progress = self.shared, self.progress
-        progress.notices += self.supervisor.notices
+        self.progress.notices += self.supervisor.notices
         self.supervisor.notices.clear()
+
+    def _take_over(self) -> None:
+        shared, progress = self.shared, self.progress
         self._count_passes()
         source = self.plan.graph.source
         each = source.option("epochs") * shared.pace.collected if self.plan.graph.on_policy else source.option("size")

@@ -81,7 +81,7 @@ def check_callbacks(given: Any) -> list[Callback]:
     functions = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     for function in functions:
         if not callable(function) or inspect.isclass(function):
-            raise UsageError(f"a callback is a function of one event, got {function!r}; give a list of functions.")
+            raise UsageError(f"a callback is a function of one event, got {function!r}; name a function that takes it.")
         try:
             inspect.signature(function).bind(None)
         except TypeError as error:

@@ -23,7 +23,7 @@ from headrace.files import write_whole
 from headrace.graph import Graph
 from headrace.graph.compile import Ticket
 from headrace.services.evaluate import Player
-from headrace.types import native, struct
+from headrace.types import Dict, Discrete, MultiDiscrete, Space, native, shown, taken
 from headrace.version import __version__
 
 FORMATS = ("onnx", "stablehlo")
@@ -54,7 +54,7 @@ def export_actor(graph: Graph, cells: Mapping[str, Cell], file: Path, form: str 
     player = Player(graph, cells)
     inputs, play = _inputs(graph), _function(graph, player)
     data, exported = (_onnx if form == "onnx" else _stablehlo)(graph, play, inputs)
-    _compare(exported, play, inputs, form)
+    _compare(exported, play, graph.spec.observation, form)
     try:
         write_whole(file, data)
     except OSError as error:
@@ -63,7 +63,7 @@ def export_actor(graph: Graph, cells: Mapping[str, Cell], file: Path, form: str 
 
 def _inputs(graph: Graph) -> dict[str, jax.ShapeDtypeStruct]:
     """What one observation is, by the names of its parts."""
-    leaves = jax.tree_util.tree_leaves_with_path(struct(graph.spec.observation))
+    leaves = jax.tree_util.tree_leaves_with_path(shown(graph.spec.observation))
     return {
         ".".join(key.key for key in path if isinstance(key, DictKey)) or "observation": leaf for path, leaf in leaves
     }
@@ -74,8 +74,12 @@ def _function(graph: Graph, player: Player) -> Callable[..., Any]:
     read = player.programs.reader(player.play.nodes, player.play.action)
     ticket = Ticket(jnp.asarray(player.bases), jnp.uint32(0))
 
+    seen = graph.spec.observation
+    whole = jax.tree.structure(shown(seen))
+
     def play(*parts: Any) -> Any:
-        return native(graph.spec.action, read(player.modules, {"env.observe": list(parts)}, ticket), jnp)
+        obs = jax.tree.leaves(taken(seen, jax.tree.unflatten(whole, parts)))
+        return native(graph.spec.action, read(player.modules, {"env.observe": obs}, ticket), jnp)
 
     return play
 
@@ -116,12 +120,10 @@ def _stablehlo(graph: Graph, play: Callable[..., Any], inputs: dict[str, jax.Sha
     return data, export.deserialize(bytearray(data)).call
 
 
-def _compare(
-    exported: Callable[..., Any], play: Callable[..., Any], inputs: dict[str, jax.ShapeDtypeStruct], form: str
-) -> None:
+def _compare(exported: Callable[..., Any], play: Callable[..., Any], seen: Space, form: str) -> None:
     """Refuse what does not play as the original does: a converter is others' code, and long."""
     draw = np.random.default_rng(0)
-    parts = [_sample(draw, leaf) for leaf in inputs.values()]
+    parts = jax.tree.leaves(_sample(draw, seen))
     for count in (1, TRIED):
         some = [part[:count] for part in parts]
         theirs, ours = np.asarray(exported(*some)), np.asarray(play(*some))
@@ -132,7 +134,17 @@ def _compare(
             raise UsageError(f"the {form} actor does not play as the original does; it is not written.")
 
 
-def _sample(draw: np.random.Generator, leaf: jax.ShapeDtypeStruct) -> Any:
+def _sample(draw: np.random.Generator, space: Space) -> Any:
+    """Observations that the environment might show."""
+    leaf = shown(space)
+    match space:
+        case Dict(items):
+            return {name: _sample(draw, part) for name, part in items}
+        case Discrete(n, start):
+            return (start + draw.integers(0, n, TRIED)).astype(np.int32)
+        case MultiDiscrete(counts, start):
+            chosen = np.asarray(start or 0) + draw.integers(0, counts, (TRIED, len(counts)))
+            return chosen.astype(np.int32).reshape(TRIED, *leaf.shape)
     shape = (TRIED, *leaf.shape)
     if np.issubdtype(leaf.dtype, np.floating):
         return draw.normal(size=shape).astype(leaf.dtype)

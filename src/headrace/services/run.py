@@ -99,7 +99,10 @@ class RunConfig:
     def read(directory: Path) -> RunConfig:
         """The config of a run directory. It may be anybody's: it is text and numbers, whatever it names."""
         try:
-            found = RunConfig(**json.loads((directory / CONFIG).read_text()))
+            held = json.loads((directory / CONFIG).read_text())
+            if not isinstance(held, dict):
+                raise ValueError(f"it holds a {type(held).__name__}, not named values")
+            found = RunConfig(**held)
             found.check()
             return found
         except OSError:
