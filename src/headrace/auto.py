@@ -9,7 +9,7 @@ from typing import Any
 from headrace import api
 from headrace.core.algorithm import Algorithm
 from headrace.errors import HeadraceError, PlanError
-from headrace.graph import Graph, Plan
+from headrace.graph import Plan
 from headrace.machine import Machine
 from headrace.policies import POLICIES
 from headrace.trial import try_out
@@ -93,8 +93,8 @@ def _updates(algorithm: Algorithm[Any], plan: Plan) -> int:
     graph = plan.graph
     if not graph.on_policy:
         return 1
-    rows = graph.spec.num_envs * graph.only("env.step").times
-    return int(graph.source.option("epochs")) * max(1, rows // getattr(algorithm.config, "minibatch_size", rows))
+    rows = graph.collected
+    return graph.domain.frames // rows * max(1, rows // int(getattr(algorithm.config, "minibatch_size", rows)))
 
 
 def predict(plan: Plan, costs: Mapping[str, float], cores: int, updates: int = 1) -> tuple[float, str]:
@@ -111,14 +111,14 @@ def predict(plan: Plan, costs: Mapping[str, float], cores: int, updates: int = 1
         return 1.0, "not predicted"
     step, act, learn = (costs[name] for name in NODES)
     wide = costs.get("wide", learn / cores**0.5)
-    per_pass = graph.spec.num_envs * graph.only("env.step").times
+    per_pass = graph.collected
     weights = tree_bytes(graph.cells) / COPYING
     rows = tree_bytes(graph.stored) / per_pass / COPYING
     fused = 1 if graph.on_policy else plan.learner.repeat
     crossing = (CROSSING + weights) / (per_pass * fused)
     if plan.parts > 1:
         share = min(plan.parts, cores)
-        passes = 1 if graph.on_policy else _learned_per_step(graph) * per_pass
+        passes = float(graph.domain.rate * per_pass)
         message = REDUCING + weights if plan.gradients == "reduce" else (CROSSING + weights) / share
         crossing = passes * updates * message / per_pass
         return 1 / ((step + act + learn) / share + crossing), f"{plan.parts} whole loops, gradients cross"
@@ -141,11 +141,6 @@ def predict(plan: Plan, costs: Mapping[str, float], cores: int, updates: int = 1
     if own and theirs and not own & theirs:
         return 1 / (max(collecting, learn / len(own)) + crossing), "collecting beside learning, on cores of its own"
     return 1 / ((step + act + learn) / cores + crossing), "collecting beside learning"
-
-
-def _learned_per_step(graph: Graph) -> float:
-    """Learning passes that a replay loop earns by an environment step."""
-    return float(graph.source.option("per_insert")) / int(graph.source.option("size"))
 
 
 def _table(found: list[Candidate], predicted: bool) -> str:

@@ -66,7 +66,7 @@ def test_sac_on_pendulum():
     }
     assert not graph.on_policy
     assert (graph.source.id, graph.sink.id) == ("replay.sample", "replay.insert")
-    assert (graph.source.option("per_insert"), graph.source.option("after")) == (16.0, 1000)
+    assert (graph.source.operation.per_insert, graph.source.operation.after) == (16.0, 1000)
     assert [node.id for node in graph.play.nodes] == ["play"]
     assert [b.cell for b in graph.play.reads] == ["actor"]
 

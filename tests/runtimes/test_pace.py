@@ -11,13 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace
-from headrace.channels.rate import Rate
+from headrace.graph.ir import Domain, Node
+from headrace.graph.operations import Sample, Take
 from headrace.runtimes import Options, Processes
 from headrace.runtimes.pace import Pace
 
 EXAMPLES = settings(max_examples=150, deadline=None)
 
-rates = st.builds(Rate, st.integers(0, 40), st.fractions(Fraction(1, 2), 20, max_denominator=8), st.integers(1, 16))
+rates = st.builds(
+    Sample,
+    st.just("replay.insert"),
+    size=st.integers(1, 16),
+    after=st.integers(0, 40),
+    per_insert=st.fractions(Fraction(1, 2), 20, max_denominator=8),
+    gamma=st.just(0.99),
+    steps=st.just(1),
+)
+taking = st.just(Take("rollout.put", epochs=1, staleness=0))
 few = st.integers(0, 3)
 orders = st.lists(st.integers(0, 59), min_size=20, max_size=200)
 """Which of the permitted moves is made, again and again."""
@@ -26,9 +36,10 @@ orders = st.lists(st.integers(0, 59), min_size=20, max_size=200)
 @st.composite
 def paces(draw, on_policy=False, bounds=few):
     """Any pace, of a loop that replays or, where `on_policy`, possibly of one whose programs are single passes."""
-    rate = draw(st.none() | rates if on_policy else rates)
-    repeat = 1 if rate is None else draw(st.integers(1, 8))
-    return Pace(rate, repeat, draw(st.integers(1, 12)), draw(bounds), draw(bounds))
+    how = draw(taking | rates if on_policy else rates)
+    source = Node("source", "store", "source", (), (), operation=how, domain="learn")
+    domain = Domain((source,), collected=draw(st.integers(1, 12)))
+    return Pace(domain, draw(st.integers(1, 8)) if domain.replays else 1, draw(bounds), draw(bounds))
 
 
 class Run:
@@ -71,7 +82,7 @@ class Run:
 
 def earned(pace: Pace, number: int) -> int:
     """Learning passes that so many collecting passes allow."""
-    return number if pace.rate is None else pace.rate.due(number * pace.collected, 0)
+    return pace.domain.due(number)
 
 
 @given(paces(on_policy=True), st.integers(0, 50))
@@ -137,7 +148,7 @@ def test_with_nothing_stale_the_order_is_that_of_the_inline_runtime(pace, learne
 @EXAMPLES
 @given(paces(), st.integers(1, 3), orders)
 def test_over_any_window_what_is_replayed_follows_what_is_inserted(pace, replicas, order):
-    run, rate = Run(pace, replicas, learners=1), pace.rate
+    run, (rate,) = Run(pace, replicas, learners=1), pace.domain.taken
     behind = []
     for _ in run.replay([choice + i for choice in order for i in range(3)]):
         if run.passes.min() * pace.collected >= rate.after:

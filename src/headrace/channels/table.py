@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 
 from headrace.channels.memory import LINE
 from headrace.graph import Graph
+from headrace.graph.compile import Ticket, draws
+from headrace.graph.ir import Node
+from headrace.graph.operations import Sample
 from headrace.machine import free_memory, gib, require_memory
 from headrace.types import Batch, Transition, Tree, empty_like, tree_bytes
 
@@ -62,6 +65,12 @@ class Table:
         for stripe, leaf in zip(self.stripes, leaves, strict=True):
             stripe[writer, at] = leaf
         self.written[writer] += self.together
+
+    def batches(self, source: Node, ticket: Ticket, number: int) -> Batch:
+        """What a `replay.sample` asks for in so many passes: a batch for each, along a first axis."""
+        how = source.operation
+        assert isinstance(how, Sample)
+        return self.sample(draws(source, ticket), (number, how.size), how.gamma, how.steps)
 
     def sample(self, rng: np.random.Generator, lead: tuple[int, ...], gamma: float, steps: int) -> Batch:
         """`lead` rows drawn with replacement, each folded over up to `steps` steps."""
@@ -169,7 +178,7 @@ def require_store(graph: Graph) -> None:
     if not graph.on_policy:
         lead = graph.env_axis + 1
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), graph.stored)
-        require_table(row, graph.sink.option("capacity"))
+        require_table(row, graph.capacity)
 
 
 def require_table(row: Transition, rows: int) -> None:

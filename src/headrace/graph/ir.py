@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
 import jax
 
+from headrace.graph.operations import Insert, Operation, Sample, Step, Take
 from headrace.types import EnvSpec, Tree, tree_bytes
 
 Kind = Literal["env", "stage", "store"]
 Role = Literal["environment", "acting", "storing", "learning", "computing"]
-Domain = Literal["collect", "learn"]
-"""A store separates two rate domains: what fills it and what learns from it."""
+Side = Literal["collect", "learn"]
+"""Of a store: what fills it, and what learns from it."""
 
 EdgeKind = Literal["data", "cell", "replay", "rollout", "state"]
 
@@ -48,7 +50,8 @@ class Node:
     """The shapes of what one execution yields."""
     reads: tuple[Bound, ...] = ()
     writes: tuple[Bound, ...] = ()
-    options: dict[str, Any] | None = None
+    operation: Operation | None = None
+    """What is asked of the environment or a store, for nodes of those kinds."""
     times: int = 1
     """Executions in one pass: the steps of an unroll."""
     every: int = 1
@@ -56,7 +59,7 @@ class Node:
     function: Any = None
     """The stage, for nodes of that kind."""
     role: Role = "computing"
-    domain: Domain = "collect"
+    domain: Side = "collect"
     index: int = 0
     """Its place in the graph."""
 
@@ -69,9 +72,6 @@ class Node:
     def store(self) -> str:
         """The store an operation such as `replay.insert` belongs to."""
         return self.name.partition(".")[0]
-
-    def option(self, name: str) -> Any:
-        return (self.options or {})[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +101,58 @@ class Play:
     def reads(self) -> tuple[Bound, ...]:
         """What it reads, each cell once."""
         return tuple({bound.cell: bound for node in self.nodes for bound in node.reads}.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """Nodes that learn at one rate: what some stores give, and what is computed from it."""
+
+    nodes: tuple[Node, ...]
+    collected: int
+    """Transitions of one collecting pass, over all environments."""
+
+    @cached_property
+    def sources(self) -> tuple[Node, ...]:
+        """The nodes that take from a store."""
+        return tuple(node for node in self.nodes if node.kind == "store")
+
+    @cached_property
+    def taken(self) -> tuple[Sample | Take, ...]:
+        """How each of them does."""
+        return tuple(node.operation for node in self.sources if isinstance(node.operation, Sample | Take))
+
+    @property
+    def replays(self) -> bool:
+        """Whether all it learns from was sampled, so that several passes may run as one program."""
+        return all(isinstance(operation, Sample) for operation in self.taken)
+
+    @cached_property
+    def frames(self) -> int:
+        """Transitions that one pass learns from."""
+        return sum(operation.frames(self.collected) for operation in self.taken)
+
+    @property
+    def staleness(self) -> int:
+        """How many versions behind the actor of what it takes may have been; sampled ones may be any number."""
+        return min((operation.staleness for operation in self.taken if isinstance(operation, Take)), default=0)
+
+    @property
+    def rate(self) -> Fraction:
+        """Learning passes for each transition collected."""
+        return min(operation.rate(self.collected) for operation in self.taken)
+
+    @property
+    def begins(self) -> int:
+        """Collecting passes after which learning is let begin."""
+        return max(-(-operation.after // self.collected) for operation in self.taken)
+
+    def due(self, passes: int) -> int:
+        """Learning passes that so many collecting passes allow."""
+        return min(operation.due(self.collected, passes) for operation in self.taken)
+
+    def needed(self, learned: int) -> int:
+        """Collecting passes that so many learning passes need."""
+        return max(operation.needed(self.collected, learned) for operation in self.taken)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +186,31 @@ class Graph:
         return node
 
     @property
+    def collected(self) -> int:
+        """Transitions of one collecting pass, over all environments."""
+        return self.spec.num_envs * self.only("env.step").times
+
+    @cached_property
+    def domains(self) -> tuple[Domain, ...]:
+        """The learning domains, in the loop's order: nodes that data flows between, from a store on."""
+        sets: list[list[Node]] = []
+        for node in self.where(domain="learn"):
+            takes = {ref.node for ref in node.sources}
+            joined = [held for held in sets if any(other.id in takes for other in held)]
+            sets = [held for held in sets if held not in joined] + [[*(n for held in joined for n in held), node]]
+        sets = sorted((sorted(held, key=lambda node: node.index) for held in sets), key=lambda held: held[0].index)
+        return tuple(Domain(tuple(held), self.collected) for held in sets)
+
+    @property
+    def domain(self) -> Domain:
+        """The learning domain, where there is one."""
+        (domain,) = self.domains
+        return domain
+
+    @property
     def source(self) -> Node:
         """Where the learning domain begins: the node that takes from the store."""
-        (node,) = (node for node in self.where(kind="store", domain="learn"))
+        (node,) = self.domain.sources
         return node
 
     @property
@@ -146,6 +220,13 @@ class Graph:
         return node
 
     @property
+    def capacity(self) -> int:
+        """Transitions that a replay store remembers."""
+        operation = self.sink.operation
+        assert isinstance(operation, Insert)
+        return operation.capacity
+
+    @property
     def stored(self) -> Tree:
         """The shapes of what one pass hands to the store."""
         return next(edge.struct for edge in self.edges if edge.kind in ("replay", "rollout"))
@@ -153,7 +234,8 @@ class Graph:
     @property
     def unrolled(self) -> bool:
         """Whether one pass collects a trajectory, `[steps, num_envs, ...]`, rather than a step, `[num_envs, ...]`."""
-        return bool(self.only("env.step").option("unrolled"))
+        operation = self.only("env.step").operation
+        return isinstance(operation, Step) and operation.unrolled
 
     @property
     def env_axis(self) -> int:
@@ -163,4 +245,4 @@ class Graph:
     @property
     def on_policy(self) -> bool:
         """Whether it learns from each trajectory as it comes."""
-        return bool(self.source.option("store") == "rollout")
+        return not self.domain.replays

@@ -15,6 +15,7 @@ import jax
 
 from headrace.errors import PlanError
 from headrace.graph.ir import Edge, EdgeKind, Graph, Node
+from headrace.graph.operations import Sample, Take
 from headrace.types import Tree
 
 Channel = Literal["latest", "queue", "table", "lockstep", "reduce", "central"]
@@ -233,8 +234,8 @@ def pure(node: Node) -> bool:
 def channel_of(graph: Graph, edge: Edge) -> Channel:
     """What fits an edge. What a store gives need not cross: whoever learns from it takes its own."""
     source = graph.by_id[edge.source]
-    if edge.kind == "data" and source.kind == "store":
-        return "table" if source.option("store") == "replay" else "queue"
+    if edge.kind == "data" and isinstance(source.operation, Sample | Take):
+        return CHANNELS[source.operation.store]
     return CHANNELS[edge.kind]
 
 
@@ -255,12 +256,10 @@ def fuse(plan: Plan, cores: int | None = None) -> Plan:
     Collecting replicas that would share one of so many `cores` become one with more environments. Learning fragments
     run several passes as one program, where the loop's rate gives them several to run.
     """
-    source = plan.graph.source
     plan = plan if cores is None else _batched(plan, cores)
     if plan.graph.on_policy or plan.gradients == "central":
         return plan  # each gradient is sent as it comes
-    due = FUSED_INSERTS * source.option("per_insert") / source.option("size")
-    repeat = max(1, min(FUSED_UPDATES, int(due)))
+    repeat = max(1, min(FUSED_UPDATES, int(FUSED_INSERTS * plan.graph.domain.rate)))
 
     def fused(fragment: Fragment) -> Fragment:
         learns = any(plan.graph.by_id[node].domain == "learn" for node in fragment.nodes if node in plan.graph.by_id)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from headrace.core.handles import Env, Replay, Rollout
 from headrace.errors import LoopError, nearest
 from headrace.graph.ir import Ref
+from headrace.graph.operations import Insert, Put, Sample, Step, Take
 from headrace.types import Batch, EnvSpec, Transition, Tree, struct, transition_struct
 
 
@@ -123,7 +124,7 @@ class SymbolicEnv(Handle, Env):
             raise LoopError(f"the actions are {show(choice)}, but {spec.id} takes {show(wanted)}.")
         inputs = {"action": choice, **({"extra": extra} if extra else {})}
         output = transition_struct(spec, wanted, jax.tree.map(as_struct, extra))
-        stepped: Transition = self.tracer.add("env", "env.step", inputs, output, options={"unrolled": unrolled})
+        stepped: Transition = self.tracer.add("env", "env.step", inputs, output, operation=Step(unrolled))
         return stepped
 
     @checked
@@ -161,9 +162,8 @@ class SymbolicReplay(Handle, Replay):
             )
         whole(f"{self.name}.insert", capacity=(capacity, 1))
         lead = len(leading(self.tracer, f"{self.name}.insert", transition))
-        options = {"store": "replay", "capacity": capacity}
         self.tracer.keep(self.name, jax.tree.map(as_struct, transition))
-        self.tracer.add("store", f"{self.name}.insert", {"transition": transition}, (), options=options)
+        self.tracer.add("store", f"{self.name}.insert", {"transition": transition}, (), operation=Insert(capacity))
         self.row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), transition)
 
     @checked
@@ -176,16 +176,8 @@ class SymbolicReplay(Handle, Replay):
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape), leaf.dtype), self.row)
         number = jax.ShapeDtypeStruct((size,), jnp.dtype("float32"))
         batch = Batch(row.obs, row.action, number, number, row.next_obs, row.extra)
-        options = {
-            "store": "replay",
-            "filler": f"{self.name}.insert",
-            "size": size,
-            "after": after,
-            "per_insert": per_insert,
-            "gamma": gamma,
-            "steps": steps,
-        }
-        drawn: Batch = self.tracer.add("store", f"{self.name}.sample", {}, batch, options=options)
+        how = Sample(f"{self.name}.insert", size, after, per_insert, gamma, steps)
+        drawn: Batch = self.tracer.add("store", f"{self.name}.sample", {}, batch, operation=how)
         return drawn
 
 
@@ -203,15 +195,15 @@ class SymbolicRollout(Handle, Rollout):
         steps = (1,) if one_step else ()  # what is taken is a trajectory in any case
         self.row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*steps, *leaf.shape), leaf.dtype), trajectory)
         self.tracer.keep(self.name, self.row)
-        self.tracer.add("store", f"{self.name}.put", {"trajectory": trajectory}, (), options={"store": "rollout"})
+        self.tracer.add("store", f"{self.name}.put", {"trajectory": trajectory}, (), operation=Put())
 
     @checked
     def take(self, epochs: int = 1, staleness: int = 0) -> Transition:
         if self.row is None:
             raise LoopError(f"the loop takes from '{self.name}' before it puts; call {self.name}.put first.")
         whole(f"{self.name}.take", epochs=(epochs, 1), staleness=(staleness, 0))
-        options = {"store": "rollout", "filler": f"{self.name}.put", "epochs": epochs, "staleness": staleness}
-        taken: Transition = self.tracer.add("store", f"{self.name}.take", {}, self.row, options=options)
+        how = Take(f"{self.name}.put", epochs, staleness)
+        taken: Transition = self.tracer.add("store", f"{self.name}.take", {}, self.row, operation=how)
         return taken
 
 
@@ -227,7 +219,7 @@ def leading(tracer: Recorder, called: str, value: Tree) -> tuple[int, ...]:
     step = next((node for node in tracer.nodes if node.name == "env.step"), None)
     if step is None:
         raise LoopError(f"the loop calls {called} before it steps its environment; call env.step or env.unroll first.")
-    lead = (*((step.times,) if step.option("unrolled") else ()), tracer.spec.num_envs)
+    lead = (*((step.times,) if step.operation.unrolled else ()), tracer.spec.num_envs)
     for leaf in jax.tree.leaves(value):
         if getattr(leaf, "shape", ())[: len(lead)] != lead:
             names = "[steps, num_envs, ...]" if len(lead) == 2 else "[num_envs, ...]"

@@ -21,7 +21,8 @@ from headrace.core.cells import Cell
 from headrace.core.handles import Env, Replay, Rollout
 from headrace.core.stage import BoundStage, recording
 from headrace.errors import HeadraceError, LoopError, nearest
-from headrace.graph.ir import Bound, Domain, Edge, Graph, Node, Play, Ref, Role
+from headrace.graph.ir import Bound, Edge, Graph, Node, Play, Ref, Role, Side
+from headrace.graph.operations import Sample, Take
 from headrace.graph.symbolic import (
     Symbol,
     SymbolicEnv,
@@ -213,7 +214,7 @@ class Tracer:
         acting = self._downstream([n.id for n in self.nodes if n.name == "env.observe"])
 
         def settled(index: int, node: Node) -> Node:
-            domain: Domain = "learn" if node.id in learning else "collect"
+            domain: Side = "learn" if node.id in learning else "collect"
             role: Role = "computing"
             if node.kind != "stage":
                 role = "environment" if node.kind == "env" else "storing"
@@ -273,11 +274,9 @@ class Tracer:
                 if bound.cell in writer:
                     edges.append(Edge(writer[bound.cell], node.id, bound.cell, cells[bound.cell], "cell"))
         for node in nodes:
-            if node.name.endswith((".sample", ".take")):
-                filler = node.option("filler")
-                kept = self.kept[node.store]
-                what = "transition" if node.option("store") == "replay" else "trajectory"
-                edges.append(Edge(filler, node.id, what, kept, node.option("store")))
+            if isinstance(node.operation, Sample | Take):
+                what = "transition" if node.operation.store == "replay" else "trajectory"
+                edges.append(Edge(node.operation.filler, node.id, what, self.kept[node.store], node.operation.store))
         edges.append(Edge("env.step", "env.observe", "state", (), "state"))
         return edges
 

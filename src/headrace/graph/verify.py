@@ -79,7 +79,7 @@ def fresh_enough(plan: Plan, machine: Machine) -> None:
     """An on-policy loop learns from no staler data than it says it can correct for."""
     if not plan.graph.on_policy:
         return
-    allowed = plan.graph.source.option("staleness")
+    allowed = plan.graph.domain.staleness
     for cut in plan.cuts:
         if cut.channel == "latest" and plan.graph.by_id[cut.target].domain == "collect" and cut.staleness > allowed:
             raise PlanError(

@@ -33,7 +33,7 @@ def split(graph: Graph, machine: Machine) -> tuple[tuple[int, ...], tuple[int, .
     On the processor learning takes far more than collecting, at the rates replay loops ask for.
     """
     cores = tuple(range(machine.cores))
-    if len(cores) == 1 or (graph.on_policy and not graph.source.option("staleness")):
+    if len(cores) == 1 or (graph.on_policy and not graph.domain.staleness):
         return cores, cores
     learning = 1 if machine.devices[0] != machine.host else max(1, 3 * len(cores) // 4)
     return cores[learning:], cores[:learning]

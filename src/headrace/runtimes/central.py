@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.channels.rate import Rate
 from headrace.graph import gradients
 from headrace.graph.compile import Ticket
 from headrace.runtimes.base import optimiser_steps
@@ -26,7 +25,7 @@ class Working(Loop):
     """One of the loops: collects, learns aside, and sends what it would change."""
 
     def prepare(self) -> None:
-        self.rate = None if self.graph.on_policy else Rate.of(self.graph.source)
+        self.domain = self.graph.domain
         self.staleness = next(cut.staleness for cut in self.worker.plan.cuts if cut.channel == "central")
         self.program = jax.jit(gradients.gradient(self.graph, self.shared.shelf))
         self.version = 0
@@ -65,9 +64,7 @@ class Working(Loop):
         self.part.collect(self.flat, number)
         shared.report(replica, self.part.drain())
         learned = int(shared.learned[replica])
-        due = 1
-        if self.rate is not None:
-            due = self.rate.due((number + 1) * shared.pace.collected // shared.replicas, learned)
+        due = self.domain.due(number + 1) - learned
         for i in range(due):
             self.worker.be_long()
             ticket = Ticket(self.part.bases, np.uint32(learned + i))

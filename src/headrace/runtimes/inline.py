@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.channels.rate import Rate
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import make
@@ -48,8 +47,8 @@ class Inline(Runtime):
         self.debug = debug = options.debug
         self.progress = Progress()
         self.repeat = plan.learner.repeat
-        self.collected = plan.graph.spec.num_envs * plan.graph.only("env.step").times
-        self.rate = None if plan.graph.on_policy else Rate.of(plan.graph.source)
+        self.collected = plan.graph.collected
+        self.domain = plan.graph.domain
         self.jit: Callable[..., Any] = _as_it_is if debug else jax.jit
         self.graph = part_of(plan, algorithm)
         # First: a store that does not fit is refused before anything is made.
@@ -88,24 +87,19 @@ class Inline(Runtime):
 
     def advance(self) -> None:
         with jax.disable_jit(self.debug):
-            if self.rate is None:
-                self._collect()
-                self._learn(1)
-                self.progress.update_frames += self.graph.source.option("epochs") * self.collected
-            else:
-                self._replay(self.rate)
+            self._cycle()
             self.watch.look(self.progress)  # the next one begins by acting, and so by waiting for the cells
 
-    def _replay(self, rate: Rate) -> None:
+    def _cycle(self) -> None:
         """Collect until a program's worth of learning is due, then run all that is."""
-        progress = self.progress
-        while rate.due(progress.env_steps, progress.learned) < self.repeat:
+        progress, due = self.progress, self.domain.due
+        while due(progress.passes) < progress.learned + self.repeat:
             self._collect()
-            if progress.env_steps < rate.after:
+            if progress.passes < self.domain.begins:
                 return  # warming up: let others look in
-        while rate.due(progress.env_steps, progress.learned) >= self.repeat:
+        while due(progress.passes) >= progress.learned + self.repeat:
             self._learn(self.repeat)
-            progress.update_frames += self.repeat * rate.size
+            progress.update_frames += self.repeat * self.domain.frames
 
     def _collect(self) -> None:
         """One pass of every part, in order."""
@@ -135,14 +129,14 @@ class Inline(Runtime):
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {"cells": self.shelf.arrays(self.flat)}
-        if self.rate is not None:
+        if self.domain.replays:
             arrays["replay"] = contents([part.table for part in self.parts])
         return arrays, self.progress.counters()
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.flat = [jnp.asarray(leaf) for leaf in jax.tree.leaves(arrays["cells"])]
         self.progress = Progress(**values)
-        if self.rate is not None:
+        if self.domain.replays:
             fill([part.table for part in self.parts], arrays["replay"])
         for part in self.parts:
             part.restart(self.progress.passes)
@@ -156,27 +150,24 @@ class Central(Inline):
     """Workers one after the other, each gradient applied before the next worker begins: staleness 0."""
 
     def _learners(self) -> list[Callable[..., Any]]:
-        self.rate = None if self.graph.on_policy else Rate.of(self.graph.source)
+        self.domain = self.graph.domain
         self.apply = self._jit("applying", apply(self.graph, self.shelf), donate_argnums=0)
         return [self._jit("gradients", gradient(self.graph, self.shelf))]
 
     def advance(self) -> None:
         with jax.disable_jit(self.debug):
             progress, number = self.progress, len(self.parts)
-            due = 1 if self.rate is None else 0
+            due = self.domain.due(progress.passes + 1) - progress.learned
             for part in self.parts:
                 part.collect(self.flat, progress.passes)
                 progress.episodes.extend(part.drain())
-                if self.rate is not None:
-                    due = self.rate.due((progress.passes + 1) * self.collected // number, progress.learned)
                 for i in range(due):
                     self._send(part, progress.learned + i)
                 self.watch.look(progress)
             progress.passes += 1
             progress.env_steps += self.collected
             progress.learned += due
-            size = self.collected // number if self.rate is None else self.rate.size
-            progress.update_frames += due * number * size
+            progress.update_frames += due * number * self.domain.frames
 
     def _send(self, part: Part, learned: int) -> None:
         ticket = Ticket(part.bases, np.uint32(learned))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.graph.compile import Ticket, bases, draws, stages
+from headrace.graph.compile import Ticket, bases, stages
 from headrace.graph.reports import Report
 from headrace.runtimes.base import optimiser_steps
 from headrace.runtimes.shared import Mirror
@@ -82,8 +82,7 @@ class Learner:
             slots = [queue.peek(PATIENCE, self.worker.alive) for queue in shared.queues[self.number]]
             parts = list(zip(*(slot.arrays for slot in slots), strict=True))
             return {source.id: [x[0] if len(x) == 1 else np.concatenate(x, axis=1) for x in parts]}
-        lead = (repeat, source.option("size"))
-        return shared.table.sample(draws(source, ticket), lead, source.option("gamma"), source.option("steps"))
+        return shared.table.batches(source, ticket, repeat)
 
     def _release(self) -> None:
         """Give back every trajectory that was learned from."""

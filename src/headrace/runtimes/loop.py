@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.channels.rate import Rate
 from headrace.graph.compile import Programs, Ticket, stages
 from headrace.graph.replicated import averaging, together
 from headrace.graph.reports import Report
@@ -46,7 +45,7 @@ class Loop:
         self.replica = replica = worker.task.replica
         self.graph = graph = worker.part
         self.programs = Programs(graph, shared.shelf)
-        self.rate = None if graph.on_policy else Rate.of(worker.graph.source)
+        self.domain = worker.graph.domain
         self.repeat = worker.plan.learner.repeat
         (fragment,) = worker.plan.learners
         self.stages = stages(graph, fragment)
@@ -115,7 +114,7 @@ class Loop:
         self.part.collect(self.flat, number)
         shared.report(replica, self.part.drain())
         learned = int(shared.learned[replica])
-        due = 1 if self.rate is None else self.rate.due((number + 1) * shared.pace.collected, learned)
+        due = self.domain.due(number + 1) - learned
         for i in range(due // self.repeat):
             self.learn(learned + i * self.repeat)
         shared.looped[replica] = number + 1

@@ -12,19 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.channels.rate import Rate
 from headrace.graph import Plan
+from headrace.graph.ir import Domain
 
 
 @dataclass(frozen=True)
 class Pace:
     """The order of collecting and learning passes."""
 
-    rate: Rate | None
-    """None where each collecting pass is learned from once."""
+    domain: Domain
     repeat: int
-    collected: int
-    """Transitions of one collecting pass, over all replicas."""
     staleness: int
     """Programs that collecting may be ahead of what was learned before it in the loop's order."""
     apart: int = 0
@@ -38,17 +35,20 @@ class Pace:
         learning = [
             cut.staleness for cut in plan.cuts if cut.channel == "latest" and graph.by_id[cut.target].domain == "learn"
         ]
-        rate = None if graph.on_policy else Rate.of(graph.source)
-        collected = graph.spec.num_envs * graph.only("env.step").times
-        return Pace(rate, plan.learner.repeat, collected, max(acting, default=0), min(learning, default=0))
+        return Pace(graph.domain, plan.learner.repeat, max(acting, default=0), min(learning, default=0))
 
     def fused(self, repeat: int) -> Pace:
         """The same with another number of passes in one program."""
         return replace(self, repeat=repeat)
 
+    @property
+    def collected(self) -> int:
+        """Transitions of one collecting pass, over all replicas."""
+        return self.domain.collected
+
     def due(self, passes: int) -> int:
         """Learning passes that so many collecting passes allow, all together."""
-        return passes if self.rate is None else self.rate.due(passes * self.collected, 0)
+        return self.domain.due(passes)
 
     def learned_before(self, number: int) -> int:
         """Learning passes that come before collecting pass `number` in the loop's order: whole programs."""
@@ -61,12 +61,7 @@ class Pace:
 
     def may_collect_until(self, learned: int) -> int:
         """The first collecting pass that may not begin yet."""
-        bound = learned + (self.staleness + 1) * self.repeat
-        if self.rate is None:
-            return bound
-        frames = bound * self.rate.size * self.rate.per_insert.denominator
-        needed = self.rate.after - (-frames // self.rate.per_insert.numerator)
-        return -(-needed // self.collected)
+        return self.domain.needed(learned + (self.staleness + 1) * self.repeat)
 
     def may_learn(self, passes: int, learned: NDArray[np.int64], who: int = 0) -> bool:
         """Whether learner `who` may run its next program when every replica has collected `passes`."""

@@ -11,7 +11,7 @@ import numpy as np
 from headrace.channels.table import Table
 from headrace.envs import Episode, HostEnv
 from headrace.graph import Graph, Plan
-from headrace.graph.compile import Programs, Ticket, bases, draws, share_of
+from headrace.graph.compile import Programs, Ticket, bases, share_of
 from headrace.runtimes.collect import Collector, collect_in_turn
 from headrace.types import Array
 
@@ -53,9 +53,7 @@ class Part:
         """What learning passes from number `learned` on learn from: a trajectory, or a batch for each of `repeat`."""
         if self.table is None:
             return {self.source.id: self.trajectory}
-        rng = draws(self.source, Ticket(self.bases, np.uint32(learned)))
-        lead = (repeat, self.source.option("size"))
-        return self.table.sample(rng, lead, self.source.option("gamma"), self.source.option("steps"))
+        return self.table.batches(self.source, Ticket(self.bases, np.uint32(learned)), repeat)
 
     def restart(self, number: int) -> None:
         """Start new episodes before pass `number`."""
@@ -75,7 +73,7 @@ def table_of(plan: Plan, graph: Graph, allocate: Callable[..., Any] = np.zeros) 
     if graph.on_policy:
         return None
     sets = sets_of(plan)
-    return Table(share_of(graph, sets), sets, graph.sink.option("capacity"), allocate)
+    return Table(share_of(graph, sets), sets, graph.capacity, allocate)
 
 
 def sets_of(plan: Plan) -> int:

@@ -54,6 +54,7 @@ class Processes(Runtime):
         self.evaluates = options.evaluate
         self.progress = Progress()
         part = part_of(plan, algorithm)
+        self.frames = part.domain.frames * plan.parts
         require_store(plan.graph)
         prepare()  # while the cells are made here
         self.start = make_cells(algorithm, plan.graph, seed)
@@ -189,11 +190,7 @@ class Processes(Runtime):
     def _take_over(self) -> None:
         shared, progress = self.shared, self.progress
         self._count_passes()
-        source = self.plan.graph.source
-        each = source.option("epochs") * shared.pace.collected if self.plan.graph.on_policy else source.option("size")
-        if self.plan.gradients == "central" and not self.plan.graph.on_policy:
-            each *= shared.replicas  # every loop draws whole batches
-        progress.update_frames = progress.learned * each
+        progress.update_frames = progress.learned * self.frames
         progress.metrics = dict(shared.measured())
         for replica in range(len(shared.finished)):
             newest = int(shared.finished[replica])

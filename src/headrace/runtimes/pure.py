@@ -15,7 +15,6 @@ import numpy as np
 
 from headrace.channels import device_table
 from headrace.channels.device_table import DeviceTable
-from headrace.channels.rate import Rate
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import Episode, Finished, JaxEnv
@@ -30,6 +29,7 @@ from headrace.graph.compile import (
     make_cells,
     node_key,
 )
+from headrace.graph.operations import Sample
 from headrace.graph.replicated import averaging, part_of, together
 from headrace.graph.reports import Report
 from headrace.runtimes.base import PLAIN, Options, Runtime
@@ -64,7 +64,7 @@ class Pure(Runtime):
         self.step_node, self.sink, self.source = graph.only("env.step"), graph.sink, graph.source
         table = None
         if not graph.on_policy:
-            table = device_table.make_table(graph.stored, self.sink.option("capacity"))
+            table = device_table.make_table(graph.stored, graph.capacity)
         cells = make_cells(algorithm, graph, seed)
         self.shelf = Shelf(cells)
         programs = Programs(graph, self.shelf)
@@ -78,7 +78,7 @@ class Pure(Runtime):
         self.learn = programs.one_pass(self.learning)
         self.report = partial(programs.report, self.learning)
         self.watch = Watch(graph, options.on_divergence)
-        self.rate = None if graph.on_policy else Rate.of(self.whole.source)
+        self.domain = self.whole.domain
         keys = [jax.random.wrap_key_data(jnp.asarray(base[self.step_node.index])) for base in held]
         if self.parts == 1:
             state, obs = jax.jit(env.reset)(keys[0])
@@ -103,9 +103,9 @@ class Pure(Runtime):
         if learned:
             self.watch.take(self.learning, report, progress.learned)
         progress.passes += passes
-        progress.env_steps += passes * self.whole.spec.num_envs * self.step_node.times
+        progress.env_steps += passes * self.whole.collected
         progress.learned += learned
-        progress.update_frames += learned * self._frames()
+        progress.update_frames += learned * self.domain.frames
         done = np.asarray(finished.done)
         rewards, lengths = np.asarray(finished.reward)[done], np.asarray(finished.length)[done]
         progress.episodes += [Episode(float(r), int(n)) for r, n in zip(rewards, lengths, strict=True)]
@@ -113,18 +113,11 @@ class Pure(Runtime):
 
     def due(self) -> tuple[int, int]:
         """Collecting and learning passes of the next cycle."""
-        if self.rate is None:
-            return 1, 1
-        collected, progress = self.whole.spec.num_envs * self.step_node.times, self.progress
-        if progress.env_steps < self.rate.after:
-            return -(-(self.rate.after - progress.env_steps) // collected), 0
-        goal = self.rate.after + -((-(progress.learned + self.repeat) * self.rate.size) // self.rate.per_insert)
-        return max(0, -(-(goal - progress.env_steps) // collected)), self.repeat
-
-    def _frames(self) -> int:
-        if self.rate is not None:
-            return self.rate.size
-        return int(self.source.option("epochs")) * self.whole.spec.num_envs * self.step_node.times
+        progress = self.progress
+        begins = self.domain.begins
+        if progress.passes < begins:
+            return begins - progress.passes, 0
+        return max(0, self.domain.needed(progress.learned + self.repeat) - progress.passes), self.repeat
 
     def _all(
         self, carry: Carry, began: Ticket, learning: Ticket, passes: int, learned: int
@@ -141,7 +134,7 @@ class Pure(Runtime):
     def one_cycle(
         self, carry: Carry, began: Ticket, learning: Ticket, passes: int, learned: int
     ) -> tuple[Carry, Finished, Report]:
-        if self.rate is None:
+        if not self.domain.replays:
             carry, trajectory, finished = self._collect(carry, began)
             values: Values = {self.source.id: jax.tree.leaves(trajectory)}
             cells, reported = self.learn(carry.cells, values, learning)
@@ -189,9 +182,9 @@ class Pure(Runtime):
         self, table: DeviceTable, first: Ticket, cells: list[Array], number: Array
     ) -> tuple[list[Array], Any]:
         ticket = first._replace(number=number)
-        gamma, steps = self.source.option("gamma"), self.source.option("steps")
-        key = node_key(self.source, ticket)
-        batch = device_table.sample(table, key, self.source.option("size"), gamma, steps)
+        how = self.source.operation
+        assert isinstance(how, Sample)
+        batch = device_table.sample(table, node_key(self.source, ticket), how.size, how.gamma, how.steps)
         return self.learn(cells, {self.source.id: jax.tree.leaves(batch)}, ticket)
 
     def cells(self) -> dict[str, Cell]:

@@ -128,7 +128,7 @@ class Shared:
             leaves = jax.tree.leaves(share)
             self.queues = [[Queue(layout, leaves, slots) for _ in range(self.replicas)] for _ in self.learners]
         else:
-            self.table = Table(share, self.replicas, graph.sink.option("capacity"), allocate=layout.array)
+            self.table = Table(share, self.replicas, graph.capacity, allocate=layout.array)
             self.tables = [self.table]
 
     def _written(self, nodes: Sequence[str]) -> list[int]:

@@ -162,15 +162,16 @@ def _understood(plan: Plan) -> bool:
 
 
 def _terms(plan: Plan, machine: Machine) -> Terms:
-    graph, pace = plan.graph, Pace.of(plan)
+    graph, domain = plan.graph, plan.graph.domain
+    size = domain.frames if domain.replays else domain.collected
     return Terms(
         cores=machine.cores,
         collector=plan.collector.id,
         learners=tuple(fragment.id for fragment in plan.learners),
-        per_insert=1.0 if pace.rate is None else float(pace.rate.per_insert),
+        per_insert=float(domain.rate * size),
         steps=graph.only("env.step").times,
-        size=pace.collected if pace.rate is None else pace.rate.size,
-        turns=pace.staleness == 0,
+        size=size,
+        turns=Pace.of(plan).staleness == 0,
         alone=len(plan.fragments) == 1,
         devices={fragment.id: fragment.device for fragment in plan.learners if fragment.device != machine.host},
     )

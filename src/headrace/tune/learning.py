@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.channels.table import Table
 from headrace.graph import Fragment, Graph
-from headrace.graph.compile import Ticket, bases, draws, stages
+from headrace.graph.compile import Ticket, bases, stages
 from headrace.tune.probe import LONG, ROUNDS, WINDOW, WINDOWS, Task, Tell, device, prepare
 from headrace.tune.timing import Moment
 from headrace.types import tree_bytes
@@ -54,8 +54,7 @@ def drawn(graph: Graph, held: Any, repeat: int, ticket: Ticket) -> Any:
     source = graph.source
     if not isinstance(held, Table):
         return {source.id: held}
-    lead = (repeat, source.option("size"))
-    return held.sample(draws(source, ticket), lead, source.option("gamma"), source.option("steps"))
+    return held.batches(source, ticket, repeat)
 
 
 def clock(program: Callable[..., Any], flat: list[Any], keys: Any, draw: Draw, threads: int, found: Tell) -> list[Any]:
@@ -96,8 +95,8 @@ def random_rows(like: Any) -> list[Any]:
 
 def random_table(graph: Graph, size: int) -> Table:
     """A full table of random transitions."""
-    each = tree_bytes(graph.stored) // (graph.spec.num_envs * graph.only("env.step").times)
-    table = Table(graph.stored, 1, min(graph.sink.option("capacity"), max(size, HELD // each)))
+    each = tree_bytes(graph.stored) // graph.collected
+    table = Table(graph.stored, 1, min(graph.capacity, max(size, HELD // each)))
     for held, rows in zip(jax.tree.leaves(table.rows), random_rows(table.rows), strict=True):
         held[...] = rows
     table.written[:] = table.steps

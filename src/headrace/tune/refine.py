@@ -68,8 +68,8 @@ class Refinement:
 
     def _fits(self, number: int) -> bool:
         """Whether so many passes earn no more inserts than acting may lag behind."""
-        rate = self.runtime.shared.pace.rate
-        return rate is not None and number >= 1 and number * rate.size <= FUSED_INSERTS * rate.per_insert
+        domain = self.runtime.shared.pace.domain
+        return domain.replays and 1 <= number <= FUSED_INSERTS * domain.rate
 
 
 def refined(choice: Choice, speeds: dict[int, float], usual: int, best: int) -> str:

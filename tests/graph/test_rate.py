@@ -9,9 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.algorithms import DQN
-from headrace.channels.rate import Rate
 from headrace.graph import trace
+from headrace.graph.operations import Sample
 from headrace.types import Box, Discrete, EnvSpec
+
+
+def sampling(after, per_insert, size):
+    return Sample("replay.insert", size, after, per_insert, gamma=0.99, steps=1)
 
 
 @settings(max_examples=200, deadline=None)
@@ -23,27 +27,26 @@ from headrace.types import Box, Discrete, EnvSpec
     st.integers(1, 9),
 )
 def test_replayed_follows_inserted_to_within_one_batch_at_every_moment(after, per_insert, size, inserts, repeat):
-    rate = Rate(after, per_insert, size)
-    inserted = passes = 0
+    rate = sampling(after, per_insert, size)
+    inserted = 0
     for number in inserts:
         inserted += number
-        passes += rate.due(inserted, passes)
+        passes = rate.due(1, inserted)
         earned = max(0, inserted - after) * per_insert
         assert passes * size <= earned < (passes + 1) * size
-        assert rate.due(inserted, passes) == 0
-    # Taken `repeat` at a time, or all at the end, it is the same number.
-    assert rate.due(inserted, 0) == passes
+        # What so many learning passes need is the least that allows them.
+        assert rate.needed(1, passes) <= inserted < rate.needed(1, passes + 1)
     in_groups = 0
-    while rate.due(inserted, in_groups) >= repeat:
+    while rate.due(1, inserted) >= in_groups + repeat:
         in_groups += repeat
     assert passes - repeat < in_groups <= passes
 
 
 @pytest.mark.parametrize(
-    ("inserted", "passes", "due"), [(0, 0, 0), (100, 0, 0), (103, 0, 0), (104, 0, 1), (112, 1, 2), (112, 9, 0)]
+    ("collected", "passes", "due"), [(1, 0, 0), (1, 100, 0), (1, 103, 0), (1, 104, 1), (8, 13, 1), (8, 14, 3)]
 )
-def test_due_by_hand(inserted, passes, due):
-    assert Rate(after=100, per_insert=Fraction(16), size=64).due(inserted, passes) == due
+def test_due_by_hand(collected, passes, due):
+    assert sampling(100, 16, 64).due(collected, passes) == due
 
 
 @pytest.mark.parametrize(
@@ -51,10 +54,10 @@ def test_due_by_hand(inserted, passes, due):
 )
 def test_a_rate_is_the_fraction_a_person_meant(text, exact):
     algorithm = DQN(hidden=(4,), samples_per_insert=text, batch_size=32, warmup=77)
-    rate = Rate.of(trace(algorithm, EnvSpec("toy", Box((2,)), Discrete(2), 8)).source)
-    assert rate == Rate(after=77, per_insert=exact, size=32)
+    domain = trace(algorithm, EnvSpec("toy", Box((2,)), Discrete(2), 8)).domain
+    assert domain.rate == exact / 32
+    assert (domain.begins, domain.frames) == (10, 32)
 
 
 def test_no_drift_after_a_billion_inserts():
-    rate = Rate(after=1000, per_insert=Fraction(1, 10), size=7)
-    assert rate.due(10**9 + 1000, 0) == 10**8 // 7
+    assert sampling(1000, 0.1, 7).due(1, 10**9 + 1000) == 10**8 // 7
