@@ -7,6 +7,7 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import psutil
@@ -36,9 +37,17 @@ class Machine:
     def detect() -> Machine:
         """This machine, as far as this process may use it."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        # To look is to open them; the memory is for those who compute there.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         found = dict.fromkeys([*jax.devices(), *jax.devices("cpu")])
-        devices = tuple(f"{device.platform}:{device.id}" for device in found)
+        devices = tuple(f"{_platform(device)}:{device.id}" for device in found)
         return Machine(cores, min(psutil.virtual_memory().total, _limit()), devices)
+
+
+def _platform(device: Any) -> str:
+    """cpu, cuda, rocm or tpu: JAX calls two of these gpu, where it does not matter."""
+    version = device.client.platform_version.lower()
+    return next((kind for kind in ("cuda", "rocm") if device.platform == "gpu" and kind in version), device.platform)
 
 
 def free_memory() -> int:

@@ -22,7 +22,7 @@ class Started:
 
     def __init__(self, variable: str = "", fds: tuple[int, ...] = (), session: bool = False, nice: int = 0):
         self.out = open(os.memfd_create("said"), "wb")  # noqa: SIM115 - closed with what it says
-        variables = {"COPIED": variable} | ({"PASSED": str(fds[0])} if fds else {})
+        variables = {"COPIED": variable, "JAX_PLATFORMS": "cuda,cpu"} | ({"PASSED": str(fds[0])} if fds else {})
         core = boot.present_cores()[:1]
         self.handle = boot.start(
             "copied", core, 1, nice, variables, out=self.out, errors=self.out, fds=fds, session=session
@@ -57,6 +57,7 @@ def test_a_copy_is_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (said["passed"], other["passed"]) == ("a message", None)
     assert said["path"] == boot._path()[0]
     assert said["drawn"] != other["drawn"]
+    assert said["platforms"] == "cuda,cpu"  # though JAX was imported before that was known
 
 
 def test_a_killed_copy_says_by_what() -> None:

@@ -137,9 +137,9 @@ def box_size(space: Space, who: str) -> int:
             return math.prod(shape)
         case Box(shape, _, _, low, high):
             wide = [i for i, ends in enumerate(zip(low, high, strict=True)) if not all(map(math.isfinite, ends))]
-            which = f"action {wide[0]} of {math.prod(shape)}" if wide else "they"
+            which = f"action {wide[0]} of {math.prod(shape)} has" if wide else "they have"
             raise EnvError(
-                f"{who} squashes actions into bounds, and in this environment {which} has not both; "
+                f"{who} squashes actions into bounds, and in this environment {which} not both; "
                 "set --action-scale to how far actions may reach, or try ppo."
             )
         case _:

@@ -126,7 +126,6 @@ def _environment(threads: int) -> dict[str, str]:
     more = {
         "PYTHONPATH": os.pathsep.join(_path()),
         "XLA_FLAGS": flags.strip(),
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         WORKER: "1",
     }
     return os.environ | budgets | more

@@ -30,7 +30,8 @@ from headrace.runtimes.base import PLAIN, Options, Runtime, optimiser_steps
 from headrace.runtimes.boot import prepare, present_cores
 from headrace.runtimes.group import APART
 from headrace.runtimes.inline import contents, fill
-from headrace.runtimes.shared import EPISODES, Role, Shared
+from headrace.runtimes.places import Role, fragment_at, sight, spectators, training
+from headrace.runtimes.shared import EPISODES, Shared
 from headrace.runtimes.supervisor import Process, Supervisor
 from headrace.runtimes.watch import GOES_ON
 from headrace.runtimes.worker import Task
@@ -81,24 +82,6 @@ class Processes(Runtime):
         """Those that run."""
         return self.supervisor.processes
 
-    def _training(self) -> list[tuple[Role, int]]:
-        """The processes that collect and learn."""
-        plan, number = self.plan, self.shared.replicas
-        roles: list[tuple[Role, int]] = []
-        if plan.remote:
-            roles += [("environment", i) for i in range(plan.collector.replicas)]
-        if not plan.loops:
-            roles += [("sampler", i) for i in range(number)]
-            return [*roles, *(("learner", i) for i in range(len(self.shared.learners)))]
-        roles += [("loop", i) for i in range(number)]
-        return roles + ([("applier", 0)] if plan.gradients == "central" else [])
-
-    def _spectators(self) -> list[tuple[Role, int]]:
-        """Those who watch: there is nothing to see before something was learned, and starting takes a core."""
-        options, roles = self.options, list[tuple[Role, int]]()
-        roles += [("evaluator", 0)] if options.evaluate else []
-        return roles + ([("viewer", 0)] if options.watched else [])
-
     def _launch(self, roles: list[tuple[Role, int]]) -> None:
         """Start some processes."""
         options = self.options
@@ -121,15 +104,14 @@ class Processes(Runtime):
                 group=self.group if role == "loop" else None,
             )
             cores, threads = self._cores(role, replica)
-            self.processes.append(Process(task, cores, threads, self.memory.fds))
+            seen = sight(self.plan, role, replica, [*training(self.plan), *spectators(options)])
+            self.processes.append(Process(task, cores, threads, seen, self.memory.fds))
 
     def _cores(self, role: Role, replica: int) -> tuple[list[int], int]:
         """The cores a process runs on, and its threads."""
         present = present_cores()
         plan = self.plan
-        at = {"learner": replica, "loop": 0, "applier": 0}
-        fragment = plan.collector if role == "environment" else plan.filler
-        fragment = self.shared.learners[at[role]] if role in at else fragment
+        fragment = fragment_at(plan, role, replica) or plan.filler
         wanted = [present[i] for i in fragment.cores if i < len(present)] or present
         if role == "learner" or (role == "loop" and fragment.replicas == 1):
             return wanted, len(wanted)
@@ -143,8 +125,8 @@ class Processes(Runtime):
 
     def advance(self) -> None:
         if not self.processes:
-            self._launch(self._training())
-            self.waiting = self._spectators()
+            self._launch(training(self.plan))
+            self.waiting = spectators(self.options)
         time.sleep(POLL)
         self._look()
         if self.waiting and self.progress.learned:

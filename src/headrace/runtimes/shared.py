@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,6 +25,7 @@ from headrace.graph.reports import Divergence, Report, measured, metric_names
 from headrace.runtimes.base import Options
 from headrace.runtimes.pace import Pace
 from headrace.runtimes.part import table_of
+from headrace.runtimes.places import Role
 from headrace.types import Array, struct
 
 EPISODES = 512
@@ -38,8 +39,6 @@ SENT = 4
 
 FRAME = (480, 640, 3)
 """Room for a picture; larger ones are made to fit."""
-
-Role = Literal["environment", "sampler", "loop", "learner", "applier", "evaluator", "viewer"]
 
 
 class Shared:

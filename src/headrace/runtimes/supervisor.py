@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from headrace.errors import FragmentError
@@ -29,8 +29,11 @@ SAID = 1 << 24
 class Process:
     """One worker, started anew when it dies."""
 
-    def __init__(self, task: Task, cores: Sequence[int], threads: int, fds: tuple[int, ...]):
+    def __init__(
+        self, task: Task, cores: Sequence[int], threads: int, variables: Mapping[str, str], fds: tuple[int, ...]
+    ):
         self.task = task
+        self.variables = variables
         self.name = f"{task.role} {task.replica}"
         self.cores, self.threads, self.fds = cores, threads, fds
         self.said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
@@ -52,7 +55,7 @@ class Process:
             self.cores,
             self.threads,
             NICE if self.task.role == "evaluator" else 0,
-            {TASK: self.task.to_json()},
+            {TASK: self.task.to_json(), **self.variables},
             out=self.said,
             errors=self.said,
             fds=self.fds,

@@ -209,6 +209,7 @@ def _become(wanted: dict[str, Any], fds: Sequence[int]) -> int:
     """What a process is that was started like this."""
     import importlib
 
+    import jax
     import numpy as np
 
     from headrace.runtimes.boot import SETTLE
@@ -221,6 +222,8 @@ def _become(wanted: dict[str, Any], fds: Sequence[int]) -> int:
     os.environ.update(wanted["environment"])
     sys.path[:] = wanted["path"]
     importlib.invalidate_caches()
+    if "JAX_PLATFORMS" in wanted["environment"]:  # looked at when JAX was imported
+        jax.config.update("jax_platforms", wanted["environment"]["JAX_PLATFORMS"])
     np.random.seed()  # copies would draw alike in environments that use it
     exec(SETTLE)
     code: int = importlib.import_module(wanted["module"]).main()

@@ -31,7 +31,8 @@ from headrace.graph.reports import Report, find_divergence
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.base import Options
 from headrace.runtimes.boot import end
-from headrace.runtimes.shared import Role, Shared
+from headrace.runtimes.places import Role, device_at, jax_device
+from headrace.runtimes.shared import Shared
 
 TASK = "HEADRACE_TASK"
 PATIENCE = math.inf
@@ -117,17 +118,9 @@ class Worker:
             "evaluator": spectators.evaluate,
             "viewer": spectators.view,
         }
-        with jax.default_device(self._device()):
+        own = device_at(self.plan, self.task.role, self.task.replica)
+        with jax.default_device(jax_device(own, [own])):
             roles[self.task.role](self)
-
-    def _device(self) -> Any:
-        role = self.task.role
-        learns = {"learner": self.task.replica, "loop": 0, "applier": 0}
-        mine = self.plan.collector if role == "environment" else self.plan.filler
-        mine = self.shared.learners[learns[role]] if role in learns else mine
-        platform, _, number = mine.device.partition(":")
-        near = jax.local_devices(backend=platform)
-        return next((device for device in near if device.id == int(number)), near[0])
 
     def alive(self) -> bool:
         """Whether there is still somebody to work for; asking is a sign of life."""

@@ -27,7 +27,7 @@ BETTER = 1.03
 
 def collect(task: Task, tell: Tell) -> None:
     """Tell `envs`, the `seconds` of a pass and the `memory` of an environment, for each size worth it; then again."""
-    with jax.default_device(device(task.fragments[0])):
+    with jax.default_device(device(task, task.fragments[0])):
         graph, programs, flat = prepare(task)
         times = graph.only("env.step").times
 

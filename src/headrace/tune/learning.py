@@ -42,7 +42,7 @@ def learn(task: Task, tell: Tell) -> None:
                 if (name, size) not in compiled:
                     program = programs.learner(stages(graph, Fragment(name, tuple(fragment["nodes"]))))
                     compiled[name, size] = jax.jit(program, donate_argnums=0)
-                with jax.default_device(device(fragment)):
+                with jax.default_device(device(task, fragment)):
                     found = partial(tell, fragment=name, threads=task.threads, repeat=repeat, size=size)
                     draw = partial(drawn, graph, held, repeat)
                     flat = clock(compiled[name, size], flat, bases(graph, 0, 0), draw, task.threads, found)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 
 from headrace.config import from_json, load_object, override
@@ -25,6 +24,7 @@ from headrace.graph import Graph, trace
 from headrace.graph.compile import Programs, Shelf, make_cells
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.boot import end
+from headrace.runtimes.places import jax_device
 
 TASK = "HEADRACE_PROBE"
 
@@ -103,8 +103,6 @@ def prepare(task: Task, **settings: Any) -> tuple[Graph, Programs, list[Any]]:
     return graph, Programs(graph, shelf), [jnp.array(leaf) for leaf in shelf.flat(cells)]
 
 
-def device(fragment: dict[str, Any]) -> Any:
+def device(task: Task, fragment: dict[str, Any]) -> Any:
     """The JAX device of a fragment."""
-    platform, _, number = fragment["device"].partition(":")
-    found = {device.id: device for device in jax.devices(platform)}
-    return found.get(int(number), jax.devices(platform)[0])
+    return jax_device(fragment["device"], [other["device"] for other in task.fragments])
