@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.channels.memory import Layout
+from headrace.channels.memory import Layout, fence
 from headrace.types import Array
 
 BUFFERS = 4
@@ -38,8 +38,10 @@ class Latest:
         version = self.version + 1
         turn = version % BUFFERS
         self._begun[turn] = version  # before the first byte changes: who copies this buffer now will know
+        fence()
         for held, array in zip(self._views[turn], arrays, strict=True):
             held[...] = array
+        fence()
         self._counter[0] = version
         return version
 
@@ -53,7 +55,9 @@ class Latest:
         while (version := self.version) > newer_than:
             turn = version % BUFFERS
             copy = self.room() if into is None else into
+            fence()
             np.copyto(copy, self._buffers[turn])
+            fence()
             if self._begun[turn] == version:
                 return version, self._carve(copy)
         return None

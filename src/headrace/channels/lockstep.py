@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.channels.memory import Layout
+from headrace.channels.memory import Layout, fence
 from headrace.channels.wait import Alive, wait
 from headrace.types import Tree
 
@@ -54,6 +54,7 @@ class Client:
         """Send a request."""
         self.receive(timeout, alive)  # a predecessor may have died while the server was reading its request
         _write(self.request, arrays)
+        fence()
         self.asked[0] += 1
 
     def receive(self, timeout: float, alive: Alive) -> Tree:
@@ -74,7 +75,9 @@ class Server:
     def poll(self) -> list[Request]:
         """The requests that await a reply, in the order of their replicas."""
         asked, answered = self.lockstep.asked, self.lockstep.answered
-        return [Request(replica, self._requests[replica]) for replica in self._of if asked[replica] > answered[replica]]
+        waiting = [replica for replica in self._of if asked[replica] > answered[replica]]
+        fence()
+        return [Request(replica, self._requests[replica]) for replica in waiting]
 
     def gather(self, number: int, timeout: float, alive: Alive) -> list[Request]:
         """At least `number` requests, once that many await a reply."""
@@ -84,6 +87,7 @@ class Server:
     def reply(self, replica: int, arrays: Tree) -> None:
         """Answer the request of a replica; its views are the client's again."""
         _write(self._replies[replica], arrays)
+        fence()
         self.lockstep.answered[replica] += 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.channels.memory import Layout
+from headrace.channels.memory import Layout, fence
 from headrace.channels.wait import Alive, wait
 from headrace.types import Tree
 
@@ -50,6 +50,7 @@ class Queue:
     def commit(self, version: int) -> None:
         """Hand over the slot reserved, written with weights of this version."""
         self._versions[self.produced % self.slots] = version
+        fence()
         self._produced[0] += 1
 
     def peek(self, timeout: float, alive: Alive) -> Slot:
@@ -63,6 +64,7 @@ class Queue:
 
         XLA on a CPU may read NumPy arrays in place, and later: wait for what was computed from them first.
         """
+        fence()
         self._consumed[0] += 1
 
     def restart(self, number: int) -> None:

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.channels.memory import LINE
+from headrace.channels.memory import LINE, fence
 from headrace.graph import Graph
 from headrace.graph.compile import Ticket, draws
 from headrace.graph.ir import Node
@@ -64,6 +64,7 @@ class Table:
         leaves = transition if type(transition) is list else jax.tree.leaves(transition)
         for stripe, leaf in zip(self.stripes, leaves, strict=True):
             stripe[writer, at] = leaf
+        fence()
         self.written[writer] += self.together
 
     def batches(self, source: Node, ticket: Ticket, number: int) -> Batch:
@@ -94,6 +95,7 @@ class Table:
         Any row with `steps` - 1 later ones is equally likely.
         """
         written = self.written.copy()  # once: writers go on meanwhile
+        fence()
         held = np.minimum(written, self.steps)
         starts = np.maximum(held - (steps - 1), 0)
         if not starts.any():
@@ -107,6 +109,7 @@ class Table:
 
     def _overwritten(self, writer: NDArray[Any], step: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of these steps are overwritten, or being so. Those after them are younger and need no check."""
+        fence()  # after the rows were read
         lost: NDArray[np.bool_] = step < (self.written - self.steps)[writer]
         return lost
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from headrace.channels.memory import fence
 from headrace.errors import OverdueError, PeerGone
 
 Alive = Callable[[], bool]
@@ -26,12 +27,14 @@ def wait(
     """Return as soon as `ready()`; raise `PeerGone` once not `alive()`, `OverdueError` after `timeout` seconds."""
     for _ in range(1 if leisurely else SPINS):
         if ready():
+            fence()  # what is looked at next was written before it was ready
             return
     pause, longest = LEISURE if leisurely else (SHORTEST, LONGEST)
     growth, end = 1.2 if leisurely else 2.0, time.monotonic() + timeout
     while True:
         living = alive()
         if ready():  # asked after `alive`: a peer may finish and then end, and what it finished counts
+            fence()
             return
         if not living:
             raise PeerGone(f"{what} has ended; its own message, further up, says why.")

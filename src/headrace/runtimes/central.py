@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from headrace.channels.memory import fence
 from headrace.graph import gradients
 from headrace.graph.compile import Ticket
 from headrace.runtimes.base import optimiser_steps
@@ -79,7 +80,9 @@ class Working(Loop):
                 self.refresh()
         if not due:
             self._send(None, last=True)
+        fence()
         shared.learned[replica] = learned + due
+        fence()
         shared.looped[replica] = number + 1
 
     def _send(self, changes: list[Any] | None, last: bool) -> None:
@@ -126,6 +129,7 @@ def apply(worker: Worker) -> None:
             counted = time.monotonic()
             count()
         # In this order: a successor of one that died in between applies a gradient twice, but waits for none in vain.
+        fence()
         shared.applied[0] += last
         shared.sent[replica].release()
     count()

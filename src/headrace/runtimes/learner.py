@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from headrace.channels.memory import fence
 from headrace.graph.compile import Ticket, bases, stages
 from headrace.graph.reports import Report
 from headrace.runtimes.base import optimiser_steps
@@ -71,6 +72,7 @@ class Learner:
         self.mirror.flat = self.flat
         self.worker.heed(self.stages, self.reports, learned)
         self.publish()  # waits for the program, so that what it read may be given back
+        fence()
         shared.learned[self.number] = learned + repeat
         self._release()
         if time.monotonic() - self.reported > REPORT:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from headrace.channels.memory import fence
 from headrace.graph.compile import Programs, Ticket, stages
 from headrace.graph.replicated import averaging, together
 from headrace.graph.reports import Report
@@ -117,6 +118,7 @@ class Loop:
         due = self.domain.due(number + 1) - learned
         for i in range(due // self.repeat):
             self.learn(learned + i * self.repeat)
+        fence()
         shared.looped[replica] = number + 1
 
     def learn(self, learned: int) -> None:

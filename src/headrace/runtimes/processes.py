@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.channels.memory import Memory, measure
+from headrace.channels.memory import Memory, fence, measure
 from headrace.channels.table import require_store
 from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
@@ -176,6 +176,7 @@ class Processes(Runtime):
         progress.metrics = dict(shared.measured())
         for replica in range(len(shared.finished)):
             newest = int(shared.finished[replica])
+            fence()
             for i in range(max(int(self.read[replica]), newest - EPISODES), newest):
                 progress.episodes.append(shared.reported(replica, i))
             self.read[replica] = newest
@@ -268,6 +269,7 @@ class Processes(Runtime):
             while (self.shared.paused != self.shared.pauses).any():
                 time.sleep(0.002)
                 self._look()
+            fence()
             self._look()
 
     def _regroup(self, loops: list[Process]) -> None:

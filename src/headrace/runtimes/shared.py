@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.channels.latest import Latest
 from headrace.channels.lockstep import Lockstep
-from headrace.channels.memory import Layout
+from headrace.channels.memory import Layout, fence
 from headrace.channels.queue import Queue
 from headrace.channels.table import Table
 from headrace.core.cells import Cell
@@ -211,6 +211,7 @@ class Shared:
         row = self.diverged[[node.id for node in self.learning].index(found.node.id)]
         if not row[0]:
             row[1] = found.place
+            fence()
             row[0] = found.update
 
     def divergences(self) -> list[Divergence]:
@@ -227,6 +228,7 @@ class Shared:
         for episode in episodes:
             said = [episode.info.get(name, math.nan) for name in self.said]
             self.episodes[replica, self.finished[replica] % EPISODES] = [episode.reward, episode.length, *said]
+            fence()
             self.finished[replica] += 1
 
     def reported(self, replica: int, number: int) -> Episode:
@@ -284,6 +286,7 @@ class Mirror:
 
     def refresh(self) -> bool:
         """Take over what is new; whether anything was."""
+        fence()  # after whatever said that there is something new
         fresh = False
         for i in self.sources:
             latest = self.shared.weights[i]

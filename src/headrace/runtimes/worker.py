@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from headrace.channels.memory import Memory
+from headrace.channels.memory import Memory, fence
 from headrace.channels.wait import wait
 from headrace.config import from_json, load_object
 from headrace.core.algorithm import Algorithm
@@ -154,6 +154,7 @@ class Worker:
     def wait(self, ready: Callable[[], bool]) -> bool:
         """Wait until ready; False if it is time to end instead."""
         if ready():
+            fence()
             return True
         with self.idle() as looked:
 
@@ -196,6 +197,7 @@ class Worker:
     def stand(self) -> None:
         """Stand still while a pause lasts."""
         if self.asked_to_pause:
+            fence()
             this = self.shared.paused[self.who] = self.shared.pauses
             self.wait(lambda: self.shared.pauses != this)  # another may have begun by then, and wants its own answer
 
