@@ -12,33 +12,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import IO, Any, NoReturn, Protocol
 
+from headrace.runtimes import first
 from headrace.runtimes.template import Template
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
-
-SETTLE = """
-import os
-cores = os.environ.pop("HEADRACE_CORES", "")
-if cores and hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
-nice = int(os.environ.pop("HEADRACE_NICE", "0"))
-if nice and hasattr(os, "nice"):
-    os.nice(nice)
-"""
-BOOT = f"""
-import ctypes, importlib, os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; what it means, the parent decides
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the parent, whatever it died of
-    if os.getppid() != int(sys.argv[2]):
-        sys.exit(1)  # it died before that
-{SETTLE}
-module, _, main = sys.argv[1].partition(":")
-sys.exit(getattr(importlib.import_module(module), main)())
-"""
-"""What a process runs first: importing JAX takes seconds, in which the parent may die, and starts a thread for every
-core that the process may use."""
-
 
 WORKER = "HEADRACE_WORKER"
 """Set in processes that are part of a run: they start none themselves."""
@@ -139,7 +116,7 @@ def _popen(
     what: str, environment: Mapping[str, str], variables: Mapping[str, str] = NOTHING, **popen: Any
 ) -> subprocess.Popen[bytes]:
     # -P: it looks for modules where this process does, not in the current folder before all else.
-    words = [sys.executable, "-P", "-c", BOOT, what, str(os.getpid())]
+    words = [sys.executable, "-P", first.__file__, what, str(os.getpid())]
     with _uninterrupted():
         return subprocess.Popen(words, env={**environment, **variables}, stdin=subprocess.DEVNULL, **popen)
 

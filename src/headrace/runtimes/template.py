@@ -22,14 +22,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.runtimes.first import DEATH_SIGNAL, settle
+
 STAYS = 60.0
 """Seconds that it waits to be copied once more."""
 
 HIGH = 900
 """The file descriptors that the copies are given keep their numbers; the template's own are from here on."""
 
-SUBREAPER, DEATH_SIGNAL = 36, 1
-"""Linux's PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG."""
+SUBREAPER = 36
+"""Linux's PR_SET_CHILD_SUBREAPER."""
 
 READ_AT_IMPORT = ("JAX_", "XLA_PYTHON", "PYTHON", "TF_")
 """How the variables begin that JAX or Python look at but once."""
@@ -212,8 +214,6 @@ def _become(wanted: dict[str, Any], fds: Sequence[int]) -> int:
     import jax
     import numpy as np
 
-    from headrace.runtimes.boot import SETTLE
-
     for number, fd in zip(wanted["fds"], [_raised(fd) for fd in fds], strict=True):
         os.dup2(fd, number)
         os.close(fd)
@@ -225,7 +225,7 @@ def _become(wanted: dict[str, Any], fds: Sequence[int]) -> int:
     if "JAX_PLATFORMS" in wanted["environment"]:  # looked at when JAX was imported
         jax.config.update("jax_platforms", wanted["environment"]["JAX_PLATFORMS"])
     np.random.seed()  # copies would draw alike in environments that use it
-    exec(SETTLE)
+    settle()
     code: int = importlib.import_module(wanted["module"]).main()
     return code
 
