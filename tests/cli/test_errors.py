@@ -257,7 +257,7 @@ def test_a_wrong_word_on_the_command_line(refused) -> None:
         (["--view", "x"], "headrace: --view: invalid choice: 'x'"),
         (["--total-timesteps", "1e6"], "there is no option --total-timesteps; it is called --steps here;"),
         (["--eval-freq=10"], "there is no option --eval-freq; it is called --eval-every here;"),
-        (["--lr", "1e-3"], "there is no option --lr; it is a setting of the algorithm: --set learning_rate=...,"),
+        (["--lr", "1e-3"], "there is no option --lr; it is called --learning-rate here;"),
         (["--polcy", "single"], "there is no option --polcy; did you mean --policy?;"),
         (["now"], "'now' is one word too many;"),
     ],

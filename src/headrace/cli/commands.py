@@ -19,6 +19,7 @@ from headrace import api, launch
 from headrace.algorithms import ALGORITHMS
 from headrace.cli.bench import bench as run_bench
 from headrace.cli.doctor import doctor
+from headrace.cli.parser import as_typed
 from headrace.cli.video import film_names, record
 from headrace.config import field_docs, literal, load_object, override, to_json
 from headrace.core.algorithm import Algorithm
@@ -268,7 +269,7 @@ def algorithms(options: argparse.Namespace) -> int:
     config = api.find_algorithm(options.algorithm).config
     kind: type = type(config)
     docs = field_docs(kind)
-    rows = [(name, _value(value), docs.get(name, "")) for name, value in to_json(config).items()]
+    rows = [(name, as_typed(value), docs.get(name, "")) for name, value in to_json(config).items()]
     _table(["setting", "default", "meaning"], rows)
     return 0
 
@@ -329,10 +330,6 @@ def _table(head: list[str], rows: Sequence[tuple[str, ...]]) -> None:
     # Piped, a table is for programs to read: it is not folded to some terminal's width.
     console = Console(highlight=False, markup=False)
     Console(highlight=False, markup=False, width=None if console.is_terminal else 160).print(table)
-
-
-def _value(value: Any) -> str:
-    return ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
 
 
 def _first_line(thing: Any) -> str:

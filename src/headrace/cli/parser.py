@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import sys
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from headrace.algorithms import ALGORITHMS
+from headrace.api import find_algorithm
+from headrace.config import field_docs, to_json
+from headrace.errors import HeadraceError
 from headrace.synonyms import of_option
 from headrace.version import __version__
 
@@ -65,14 +71,52 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     _compare(_command(commands, "compare", "learning curves of runs, over seeds", COMPARE))
     _graph(_command(commands, "graph", "show an algorithm's dataflow graph and its fragments", GRAPH))
     _command(commands, "policies", "list the distribution policies", "List the distribution policies.")
-    _algorithms(_command(commands, "algorithms", "list the algorithms and their settings", ALGORITHMS))
+    _algorithms(_command(commands, "algorithms", "list the algorithms and their settings", LIST))
     _tune(_command(commands, "tune", "measure this machine and choose samplers, environments, cores", TUNE))
     _bench(_command(commands, "bench", "how fast an algorithm runs here, policy by policy", BENCH))
     _command(commands, "doctor", "what this machine has, and what is missing", "Check this machine.")
+    if arguments[:1] and arguments[0] in SETTABLE:
+        _add_settings(commands.choices[arguments[0]], arguments[1:])
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         _refuse(commands.choices[options.command], unknown)
+    for name in [name for name in vars(options) if name.startswith(SETTING)]:
+        options.settings.append(f"{name.removeprefix(SETTING)}={vars(options).pop(name)}")
     return options
+
+
+SETTABLE = ("train", "graph", "tune", "bench")
+"""The commands that take an algorithm and its settings."""
+
+SETTING = "setting "
+"""Before the name of a setting that was given as an option of its own."""
+
+
+def _add_settings(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """Take the settings of the algorithm that is named among these words as options of their own."""
+    name = next((word for word in words if word in ALGORITHMS), words[0] if words and ":" in words[0] else None)
+    if name is None:
+        return
+    if ":" in name and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        config = find_algorithm(name).config
+    except HeadraceError:
+        return  # the command says what is wrong with it
+    group = parser.add_argument_group(f"settings of {name}", "each may be given as --set KEY=VALUE, too")
+    kind: type = type(config)
+    docs = field_docs(kind)
+    for setting, default in to_json(config).items():
+        option = f"--{setting.replace('_', '-')}"
+        if option not in parser._option_string_actions:
+            text = f"{docs.get(setting, '')} (default: {as_typed(default)})".strip().replace("%", "%%")
+            how: Any = {"action": argparse.BooleanOptionalAction} if isinstance(default, bool) else {"metavar": "VALUE"}
+            group.add_argument(option, dest=SETTING + setting, default=argparse.SUPPRESS, help=text, **how)
+
+
+def as_typed(value: Any) -> str:
+    """A setting as it may be typed."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def names_own(options: argparse.Namespace) -> bool:
@@ -139,7 +183,10 @@ def _what(parser: argparse.ArgumentParser, optional: bool) -> None:
     )
     parser.add_argument("--replicas", type=_count, metavar="N", help="replicas of what the policy replicates")
     parser.add_argument("--staleness", type=_count, metavar="N", help="versions behind that cells may be read")
-    _settings(parser, "settings of the algorithm; `headrace algorithms ALGO` lists them")
+    _settings(
+        parser,
+        "settings of the algorithm; `headrace algorithms ALGO` lists them; --batch-size 512 is --set batch_size=512",
+    )
 
 
 def _settings(parser: argparse.ArgumentParser, text: str) -> None:
@@ -306,7 +353,7 @@ BENCH = """\
 Run an algorithm for a while under one policy, or under every one that fits it, and print environment steps and update
 frames a second, and the share of a core that each process used. Run nothing else meanwhile.
 """
-ALGORITHMS = "List the algorithms, or the settings of one."
+LIST = "List the algorithms, or the settings of one."
 
 
 def _graph(parser: argparse.ArgumentParser) -> None:
