@@ -165,6 +165,8 @@ def of_option(name: str, known: Collection[str]) -> str:
     meant = [ours for ours, theirs in SETTINGS.items() if plain == ours or plain in theirs]
     if meant:
         first = plain if plain in meant else meant[0]
+        if first in known:  # the settings of the algorithm are options, too
+            return f"; it is called '{first}' here"
         others = f" (or {', '.join(meant[1:])})" if first != plain and meant[1:] else ""
         return f"; it is a setting of the algorithm: --set {first}=...{others}, or {first}= where its class is called"
     return nearest(name, known)

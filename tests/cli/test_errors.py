@@ -294,3 +294,39 @@ def test_our_own_bug_exits_with_one() -> None:
 def test_plan_json_is_the_plan(trained: Path) -> None:
     plan = json.loads((trained / "plan.json").read_text())
     assert [fragment["id"] for fragment in plan["fragments"]] == ["collect", "learn"]
+
+
+def test_settings_are_options_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    words = ["--policy", "single", "--no-eval", "--quiet", "--steps", "16", "--out"]
+    typed = ["--num-envs", "2", "--hidden", "8,4", "--learning-rate=linear:1e-3:0:10", "--set", "gamma=0.9"]
+    assert main(["train", *typed[:5], "dqn", "CartPole-v1", *typed[5:], *words, str(tmp_path / "run")]) == 0
+    held = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
+    assert (held["num_envs"], held["hidden"], held["gamma"]) == (2, [8, 4], 0.9)
+    assert held["learning_rate"] == "linear:0.001:0.0:10"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    assert main(["train", "own.py:Own", "CartPole-v1", "--loud", "--no-shy", *words, str(tmp_path / "own")]) == 0
+    held = json.loads((tmp_path / "own" / "config.json").read_text())["settings"]
+    assert (held["loud"], held["shy"]) == (True, False)
+    with pytest.raises(SystemExit) as left:
+        main(["train", "own.py:Own", "--help"])
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    assert "settings of own.py:Own:" in text
+    assert "--loud, --no-loud" in text
+    assert "How loud 100 % is. (default: False)" in " ".join(text.split())
+
+
+OWN = '''
+from dataclasses import dataclass
+import headrace
+
+@dataclass(frozen=True)
+class Settings(headrace.DQN.config_type):
+    loud: bool = False
+    """How loud 100 % is."""
+    shy: bool = True
+
+class Own(headrace.DQN):
+    config_type = Settings
+'''
