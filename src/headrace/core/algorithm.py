@@ -27,7 +27,9 @@ class Algorithm(ABC, Generic[C]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for base in getattr(cls, "__orig_bases__", ()):
+        for base in cls.__dict__.get(
+            "__orig_bases__", ()
+        ):  # not those of a parent, whose config it has unless it says another
             if get_origin(base) is Algorithm:
                 cls.config_type = get_args(base)[0]
 
