@@ -27,9 +27,7 @@ class Algorithm(ABC, Generic[C]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for base in cls.__dict__.get(
-            "__orig_bases__", ()
-        ):  # not those of a parent, whose config it has unless it says another
+        for base in cls.__dict__.get("__orig_bases__", ()):  # its own: a parent's would replace what it says itself
             if get_origin(base) is Algorithm:
                 cls.config_type = get_args(base)[0]
 
