@@ -18,6 +18,7 @@ from torture import ALGORITHM, TIMEOUT, Torture, left_behind
 
 import headrace
 from headrace.cli import main
+from headrace.envs.base import REMEDY
 from headrace.errors import FragmentError
 from headrace.runtimes import Options, Processes
 from headrace.services import checkpoint
@@ -181,7 +182,7 @@ def test_a_fragment_that_fails_by_itself_ends_the_run_the_third_time(processes, 
 
 FAULTS = {
     "raises": f"(environment 0) raised RuntimeError: the wheel came off at step {STEP}",
-    "not_finite": f"(environment 0) returned a reward that is not finite at step {STEP}",
+    "not_finite": f"(environment 0) returned a reward that is not finite at step {STEP}{REMEDY}",
     "misshapen": f"(environment 0) returned an observation of shape (3,) where its space says (2,) at step {STEP}",
     "hangs": f"does not come back from step {STEP} in sampler 0; it gave no sign of life for 8 s",
     "never_starts": "does not come back from its first reset in sampler 0; it gave no sign of life for 12 s",
