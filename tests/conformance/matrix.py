@@ -92,8 +92,8 @@ def steps_for(plan: Plan, passes: int) -> int:
     if graph.on_policy:
         return passes * collected
     source = graph.source
-    needed = passes * source.option("size") / source.option("per_insert") * max(1, plan.parts)
-    rounds = -(-(source.option("after") + needed + source.option("size") * plan.parts) // collected)
+    needed = passes * source.operation.size / source.operation.per_insert * max(1, plan.parts)
+    rounds = -(-(source.operation.after + needed + source.operation.size * plan.parts) // collected)
     return int(rounds) * collected
 
 

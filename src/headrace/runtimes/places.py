@@ -87,8 +87,9 @@ def jax_device(device: str, among: Iterable[str]) -> Any:
     """A device of a plan as JAX has it, in a process that is shown these."""
     platform = device.partition(":")[0]
     near = jax.local_devices(backend=platform)
-    if platform == "cpu":  # all of them, where several are simulated
-        return next(found for found in near if found.id == int(device.partition(":")[2]))
+    if platform == "cpu":  # all of them, where several are simulated; in a group each process has one
+        number = int(device.partition(":")[2])
+        return near[number if number < len(near) else 0]
     return near[_numbers(platform, among).index(int(device.partition(":")[2]))]
 
 

@@ -1,4 +1,4 @@
-"""rate: what is replayed for what is inserted never drifts."""
+"""domains: what is replayed for what is inserted never drifts."""
 
 from __future__ import annotations
 
