@@ -45,7 +45,7 @@ from headrace.runtimes import RUNTIMES, Options
 if __name__ == "__main__":
     algorithm, env, policy, counter = eval("headrace." + sys.argv[1]), *sys.argv[2:]
     plan = headrace.plan(algorithm, env, policy)
-    alone = len(plan.fragments) == 1 and (plan.graph.spec.pure or plan.parts == 1)
+    alone = len(plan.fragments) == 1 and (plan.graph.spec.pure or plan.fragments[0].replicas == 1)
     running = RUNTIMES["inline" if alone else "processes"](plan, algorithm, env, 0, Options(evaluate=False))
     seen = np.memmap(counter, np.int64, "r+")
     while True:

@@ -21,8 +21,10 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 import headrace  # noqa: E402
+from headrace.compile.cells import CellLayout, make_cells  # noqa: E402
+from headrace.compile.programs import Programs  # noqa: E402
+from headrace.compile.rng import PassRng, bases  # noqa: E402
 from headrace.graph import fuse, trace  # noqa: E402
-from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells  # noqa: E402
 from headrace.machine import Machine  # noqa: E402
 from headrace.policies import single  # noqa: E402
 from headrace.types import Batch, Box, EnvSpec  # noqa: E402
@@ -46,8 +48,8 @@ def main() -> None:
     spec = EnvSpec("bench", Box((OBS,)), Box((ACTIONS,), bounded=True), 8)
     graph = fuse(single(trace(algorithm, spec), Machine.detect())).graph
     cells = make_cells(algorithm, graph, 0)
-    programs = Programs(graph, Shelf(cells))
-    learn = jax.jit(programs.learner(graph.where(domain="learn", kind="stage")), donate_argnums=0)
+    programs = Programs(graph, CellLayout(cells))
+    learn = jax.jit(programs.learner(graph.where(domain="learn", kind="stage"), fused=True), donate_argnums=0)
     rng = np.random.default_rng(0)
 
     def normal(*shape: int) -> np.ndarray:
@@ -56,11 +58,12 @@ def main() -> None:
     batches = jax.device_put(
         Batch(normal(OBS), np.tanh(normal(ACTIONS)), normal(), np.full_like(normal(), 0.99), normal(OBS), {})
     )
-    ticket = Ticket(bases(graph, 0, 0), np.uint32(0))
-    held = [programs.shelf.flat(cells)]
+    values = {graph.domains[0].sources[0].id: jax.tree.leaves(batches)}
+    keys = PassRng(bases(graph, 0, 0), np.uint32(0))
+    held = [programs.cell_layout.flat(cells)]
 
     def update() -> None:
-        held[0], report = learn(held[0], batches, ticket)
+        held[0], report = learn(held[0], values, keys)
         jax.block_until_ready(report)
 
     matrix = rng.normal(size=(SIZE, SIZE)).astype(np.float32)

@@ -63,7 +63,7 @@ def main() -> None:
 
     import headrace
     from headrace.algorithms.sac import actions as distribution
-    from headrace.graph.compile import make_cells
+    from headrace.compile.cells import make_cells
 
     graph = headrace.trace(headrace.SAC(num_envs=envs), env)
     actor = make_cells(headrace.SAC(num_envs=envs), graph, 0)["actor"].module

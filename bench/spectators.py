@@ -42,7 +42,7 @@ def share(policy: str, env: str, who: str) -> float:
         while runtime.take_score() is None and runtime.frame() is None:
             runtime.advance()
         _look_on(runtime, SETTLED)
-        (spectator,) = (process.handle.pid for process in runtime.processes if process.task.role == who)
+        (spectator,) = (process.handle.pid for process in runtime.processes if process.task.fragment == who)
         ratios = []
         for i in range(ROUNDS):
             rates = {}
@@ -66,8 +66,8 @@ def rate(runtime: Processes) -> float:
 
 def _next(runtime: Processes) -> tuple[float, int]:
     """When the next program ends, and the learning passes until then."""
-    before = int(runtime.shared.learned.min())
-    while (learned := int(runtime.shared.learned.min())) == before:
+    before = int(runtime.ledger.learned.min())
+    while (learned := int(runtime.ledger.learned.min())) == before:
         time.sleep(0.001)
     return time.monotonic(), learned
 

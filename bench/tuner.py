@@ -42,12 +42,12 @@ def speed(algorithm: Algorithm, env: str, choice: Choice | None, seconds: float)
     """Update frames/s, or environment steps/s of an on-policy loop."""
     made, plan = placed(algorithm, env, choice)
     seen = try_out(plan, made, env, seconds=seconds, warm=3)
-    return seen.env_steps if plan.graph.on_policy else seen.update_frames
+    return seen.update_frames if plan.graph.domains[0].fused else seen.env_steps
 
 
 def grid(algorithm: Algorithm, env: str) -> list[Choice]:
     """Every cell."""
-    on_policy = headrace.trace(algorithm, env).on_policy
+    on_policy = not headrace.trace(algorithm, env).domains[0].fused
     cells = []
     for samplers, envs, repeat in itertools.product((1, 2), (4, 8, 16, 32), (4, 16)):
         if on_policy:

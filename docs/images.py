@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace.graph.render import render
+from headrace.draw.render import render
 from headrace.machine import Machine
 
 ROOT = Path(__file__).resolve().parent

@@ -1,10 +1,11 @@
-"""A policy of one's own, in a dozen lines: environments, acting and learning each in processes of their own.
+"""An inference server as a policy of one's own: acting by itself, batched over all environments, as in SEED RL.
 
     headrace train sac HalfCheetah-v5 --policy examples/inference_server.py:inference_server --replicas 4
     headrace graph sac HalfCheetah-v5 --policy examples/inference_server.py:inference_server
 
-None of the built-in policies splits SAC like this: workers only step environments, one process acts for all of them and
-fills the replay store, another one learns. What crosses, and by which channel, follows from the cut.
+None of the built-in policies splits a loop like this: workers only step environments, one process acts for all of them,
+another one keeps what both hand over, and another one learns. Nodes are found by their roles, so it fits any algorithm;
+what crosses, and by which channel, follows from the cut.
 """
 
 from headrace.graph import Fragment, Graph, Plan, cut
@@ -12,13 +13,13 @@ from headrace.machine import Machine
 
 
 def inference_server(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:
-    """{env} in replicas; {act, store}; {learn}."""
-    stepping = tuple(node.id for node in graph.where(kind="env"))
-    acting = tuple(node.id for node in graph.where(domain="collect") if node.id not in stepping)
-    learning = tuple(node.id for node in graph.where(domain="learn"))
+    """{env} in replicas; {act}; {store}; {learn}."""
+    stepping, storing = graph.where(role="environment"), graph.where(role="storing", domain="collect")
+    acting = [node for node in graph.where(domain="collect") if node not in (*stepping, *storing)]
     fragments = (
-        Fragment("environments", stepping, replicas=replicas or 1),
-        Fragment("acting", acting, device=machine.devices[0]),
-        Fragment("learn", learning, device=machine.devices[0]),
+        Fragment("environments", tuple(node.id for node in stepping), replicas=replicas or 1, device=machine.host),
+        Fragment("acting", tuple(node.id for node in acting), device=machine.devices[0]),
+        Fragment("storing", tuple(node.id for node in storing), device=machine.host),
+        Fragment("learning", tuple(node.id for node in graph.where(domain="learn")), device=machine.devices[0]),
     )
-    return cut(graph, "inference_server", fragments, staleness=0 if graph.on_policy else 2)
+    return cut(graph, "inference_server", fragments, staleness=2 if graph.staleness is None else graph.staleness)

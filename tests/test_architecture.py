@@ -15,6 +15,9 @@ ROOT = Path(headrace.__file__).parent
 
 # What each part may import of headrace, besides itself. DESIGN section 8, drawn as a table.
 BASE = {"errors", "extras", "types", "schedule", "config", "files", "synonyms", "version"}
+EXECUTION = {"graph", "compile", "shm", "stores", "fabric", "exec"}
+"""What runs a plan, below the runtimes."""
+
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "extras": {"errors"},
@@ -29,25 +32,31 @@ ALLOWED: dict[str, set[str]] = {
     "nets": BASE | {"core"},
     "envs": BASE | {"core"},
     "algorithms": {"core", "nets", "types"},
-    "graph": BASE | {"core", "machine"},
-    "channels": BASE | {"core", "graph", "machine"},
-    "policies": BASE | {"core", "graph", "machine"},
-    "services": BASE | {"core", "envs", "graph", "channels", "machine"},
-    "runtimes": BASE | {"core", "envs", "graph", "channels", "machine", "services"},
+    "shm": {"errors", "types", "machine"},
+    "stores": BASE | {"core", "shm", "machine"},
+    "graph": BASE | {"core", "machine", "stores"},
+    "compile": BASE | {"core", "graph", "stores"},
+    "policies": BASE | {"core", "graph", "machine", "compile"},
+    "draw": BASE | {"core", "graph", "machine"},
+    "fabric": BASE | {"core", "envs", "graph", "compile", "shm", "stores"},
+    "exec": BASE | {"core", "envs", "graph", "compile", "fabric", "shm", "stores"},
+    "services": BASE | {"core", "envs", "graph", "compile", "machine"},
+    "runtimes": BASE | {"core", "envs", "machine", "services"} | EXECUTION,
     "session": BASE | {"core", "runtimes", "services"},
-    "tune": BASE | {"core", "envs", "graph", "channels", "machine", "policies", "runtimes", "services"},
+    "tune": BASE | {"core", "envs", "machine", "policies", "runtimes", "services"} | EXECUTION,
     "trial": BASE | {"core", "graph", "runtimes"},
     "recorded": BASE | {"core", "envs", "algorithms", "policies", "services"},
-    "api": BASE | {"core", "envs", "graph", "machine", "algorithms", "policies", "services", "recorded"},
+    "api": BASE
+    | {"core", "envs", "graph", "compile", "draw", "machine", "algorithms", "policies", "services", "recorded"},
     "auto": BASE | {"core", "graph", "machine", "policies", "tune", "trial", "api"},
     "settle": BASE | {"core", "envs", "graph", "runtimes", "services", "api", "recorded"},
     "launch": BASE
-    | {"core", "envs", "graph", "channels", "machine", "runtimes", "services", "session", "tune", "api", "auto"}
+    | {"core", "envs", "graph", "draw", "machine", "runtimes", "services", "session", "tune", "api", "auto"}
     | {"settle"},
     "seeds": BASE | {"envs", "runtimes", "services", "session", "api", "launch"},
     "cli": BASE
-    | {"core", "trial", "envs", "graph", "machine", "algorithms", "policies", "runtimes", "services", "api", "launch"}
-    | {"recorded", "seeds"},
+    | {"core", "trial", "envs", "graph", "draw", "machine", "algorithms", "policies", "runtimes", "services", "api"}
+    | {"launch", "recorded", "seeds"},
 }
 ENVS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1", "mappo": "pettingzoo:mpe2.simple_spread_v3"}
 """Where an algorithm does not learn CartPole-v1."""
@@ -95,7 +104,7 @@ def test_what_runs_algorithms_names_none_of_their_classes_stages_or_cells() -> N
     # The stage every algorithm has, the name of a rate domain, and the end of an edge.
     names -= {"play", "learn", "target"}
     assert {"SAC", "learn_critic", "log_alpha"} <= names
-    for part in ("graph", "policies", "channels", "runtimes"):
+    for part in ("policies", "draw", "runtimes", *EXECUTION):
         for path in (ROOT / part).glob("*.py"):
             tree = ast.parse(path.read_text())
             words = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}

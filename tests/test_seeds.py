@@ -92,7 +92,7 @@ def test_replay_loops_run_together_and_one_may_stop_early(tmp_path):
     updates = [int(run.cells["critic"].updates) for run in (five, seven)]
     assert updates == [(run.metrics[-1]["time/env_steps"] - 32) * 4 // 16 for run in (five, seven)] == [8, 40]
     kept = checkpoint.load_file(checkpoint.newest(seven.path) / "state.safetensors")
-    assert kept["['table'].written"] == 192 // 4
+    assert kept["['tables']['replay'].written"] == 192 // 4
 
 
 ENDLESS = {"seeds": 2, "steps": 10**9, "progress": False, "evaluate": False}

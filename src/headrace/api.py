@@ -12,14 +12,14 @@ import equinox as eqx
 
 import headrace.graph as graphs
 from headrace.algorithms import ALGORITHMS
+from headrace.compile.cells import cell_shapes, held, make_cells
 from headrace.config import load_object
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
+from headrace.draw.passes import show_passes
 from headrace.envs import describe_env, recipe
 from headrace.errors import HeadraceError, PlanError, UsageError, nearest, sentence
 from headrace.graph import Graph, Plan
-from headrace.graph.compile import cell_shapes, held, make_cells
-from headrace.graph.passes import show_passes
 from headrace.graph.verify import every_node_once
 from headrace.machine import Machine, keep_compiled
 from headrace.policies import POLICIES
@@ -108,7 +108,7 @@ def _cut(graph: Graph, policy: str | None, replicas: int | None, staleness: int 
         raise UsageError(f"--staleness must be at least 0, got {staleness}.")
     made = find_policy(policy or default_policy(graph))(graph, machine, replicas)
     every_node_once(made, machine)  # before all else: what comes next looks for the nodes it needs
-    return made if staleness is None else graphs.loosen(made, staleness)
+    return made if staleness is None else graphs.with_staleness(made, staleness)
 
 
 def find_policy(policy: str) -> Callable[[Graph, Machine, int | None], Plan]:

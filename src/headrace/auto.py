@@ -90,11 +90,10 @@ def _tried(one: Candidate, algorithm: Algorithm[Any], env: Any, seconds: float, 
 
 def _updates(algorithm: Algorithm[Any], plan: Plan) -> int:
     """Steps down a gradient that a learning pass takes."""
-    graph = plan.graph
-    if not graph.on_policy:
+    domain, rows = plan.graph.domains[0], plan.graph.collected
+    if domain.fused:
         return 1
-    rows = graph.collected
-    return graph.domain.frames // rows * max(1, rows // int(getattr(algorithm.config, "minibatch_size", rows)))
+    return domain.frames // rows * max(1, rows // int(getattr(algorithm.config, "minibatch_size", rows)))
 
 
 def predict(plan: Plan, costs: Mapping[str, float], cores: int, updates: int = 1) -> tuple[float, str]:
@@ -107,27 +106,30 @@ def predict(plan: Plan, costs: Mapping[str, float], cores: int, updates: int = 1
     graph = plan.graph
     if not all(name in costs for name in NODES):
         if graph.spec.pure and len(plan.fragments) == 1:
-            return (2.0 if plan.parts == 1 else 1.8), "one program, nothing crosses"
+            return (2.0 if plan.shares == 1 else 1.8), "one program, nothing crosses"
         return 1.0, "not predicted"
     step, act, learn = (costs[name] for name in NODES)
     wide = costs.get("wide", learn / cores**0.5)
     per_pass = graph.collected
     weights = tree_bytes(graph.cells) / COPYING
-    rows = tree_bytes(graph.stored) / per_pass / COPYING
-    fused = 1 if graph.on_policy else plan.learner.repeat
+    rows = sum(tree_bytes(store.row) for store in graph.stores.values()) / COPYING
+    fused = plan.learners[0].repeat
+    collecting_nodes = {node.id for node in graph.where(domain="collect")}
+    apart = not collecting_nodes <= set(plan.collector.nodes)
+    whole = len(plan.fragments) == 1 or (apart and len(plan.fragments) == 2)
     crossing = (CROSSING + weights) / (per_pass * fused)
-    if plan.parts > 1:
-        share = min(plan.parts, cores)
-        passes = float(graph.domain.rate * per_pass)
+    if plan.shares > 1:
+        share = min(plan.shares, cores)
+        passes = float(graph.domains[0].rate * per_pass)
         message = REDUCING + weights if plan.gradients == "reduce" else (CROSSING + weights) / share
         crossing = passes * updates * message / per_pass
-        return 1 / ((step + act + learn) / share + crossing), f"{plan.parts} whole loops, gradients cross"
-    if plan.remote and plan.loops:
+        return 1 / ((step + act + learn) / share + crossing), f"{plan.shares} whole loops, gradients cross"
+    if apart and whole:
         workers = min(plan.collector.replicas, max(1, cores - 1))
         hand = CROSSING * plan.collector.groups * plan.collector.replicas / graph.spec.num_envs
         overlapped = max(step / workers, act + hand) if plan.collector.groups > 1 else step / workers + act + hand
         return 1 / (overlapped + wide), "environments apart, every step crosses"
-    if plan.loops:
+    if whole:
         return 1 / (step + act + wide), "one process, nothing crosses"
     samplers = min(plan.collector.replicas, cores)
     collecting = (step + act) / samplers + rows
@@ -137,7 +139,7 @@ def predict(plan: Plan, costs: Mapping[str, float], cores: int, updates: int = 1
         # Two learners share the work; the samplers run where these leave room.
         busiest = max(1.12 * learn / len(plan.learners), (learn + step + act) / cores, collecting)
         return 1 / (busiest + crossing), "two learners, collecting where they leave room"
-    own, theirs = set(plan.learner.cores), set(plan.collector.cores)
+    own, theirs = set(plan.learners[0].cores), set(plan.collector.cores)
     if own and theirs and not own & theirs:
         return 1 / (max(collecting, learn / len(own)) + crossing), "collecting beside learning, on cores of its own"
     return 1 / ((step + act + learn) / cores + crossing), "collecting beside learning"

@@ -19,15 +19,14 @@ import jax
 from headrace import auto
 from headrace import graph as graphs
 from headrace.api import Run, default_policy, plan, trace
-from headrace.channels.table import require_store
 from headrace.config import being_loaded
 from headrace.core.algorithm import Algorithm
+from headrace.draw.words import asked_words
 from headrace.envs import recipe
 from headrace.errors import CallbackError, CheckpointError, DivergenceError, HeadraceError, UsageError
 from headrace.graph import Plan
-from headrace.graph.words import asked_words
 from headrace.machine import Machine, keep_compiled, require_memory
-from headrace.runtimes import RUNTIMES, Processes
+from headrace.runtimes import RUNTIMES
 from headrace.runtimes.boot import WORKER
 from headrace.services import checkpoint
 from headrace.services.callbacks import Callback, Callbacks, check_callbacks
@@ -129,7 +128,8 @@ def training(
     whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
     # A cell with its optimiser's state and what an update computes on the way.
     require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
-    require_store(whole.graph)
+    for store in whole.graph.stores.values():
+        store.require_memory()
     choice = None if config.tuned is None else Choice.from_json(config.tuned)
     tunes = tune and NO_TUNE not in os.environ and config.runtime == "processes" and tunable(whole, config.policy)
     if choice is None and resume is None and tunes:
@@ -167,9 +167,9 @@ def training(
         else:
             _begin(config, directory, whole)
         refine = None
-        if resume is None and choice is not None and not choice.refined and isinstance(running, Processes):
+        if resume is None and choice is not None and not choice.refined and running.refines:
             when_refined = partial(_refined, choice, asked, env, config, whole, directory, given)
-            refine = Refinement(running, choice, when_refined)
+            refine = Refinement(running, choice, min(d.rate for d in whole.graph.domains if d.fused), when_refined)
         tracker = None if wanted.track is None else WandbTracker(check_track(wanted.track))
         told = Callbacks([*functions, *([tracker] if tracker else [])], directory, asdict(config))
         session = Session(running, directory, goal, elapsed, checkpoint_every, told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 
 import equinox as eqx
 
+from headrace.files import write_whole
 from headrace.runtimes import Runtime
 from headrace.services import checkpoint
 from headrace.services.callbacks import Callbacks
@@ -24,6 +26,7 @@ from headrace.services.display import Display
 from headrace.services.evaluate import Evaluator, Score
 from headrace.services.goal import Goal
 from headrace.services.record import Recorder
+from headrace.services.run import MEMBERS
 from headrace.types import Tree
 
 LOG_SECONDS = 1.0
@@ -56,6 +59,7 @@ class Session:
         self.eval_share = EVAL_SHARE
         self.interrupted = False
         self.reached = False
+        self.members: list[dict[str, Any]] = []
 
     @property
     def elapsed(self) -> float:
@@ -169,10 +173,21 @@ class Session:
         runtime = self.runtime
         figures = runtime.figures() if figures is None else figures
         row = self.recorder.write(runtime.progress, self.elapsed, runtime.updates(), figures)
+        self._note_members()
         self.callbacks.tell("metrics", row, self.recorder.score)
         if score is not None:
             self.callbacks.tell("evaluation", row, score)
         return row
+
+    def _note_members(self) -> None:
+        """Write down which process runs what, where that has changed."""
+        members = self.runtime.members()
+        if members and members != self.members:
+            self.members = members
+            try:
+                write_whole(self.directory / MEMBERS, json.dumps(members, indent=2) + "\n")
+            except OSError as error:
+                self.display.say(f"could not write {self.directory / MEMBERS} ({error.strerror}); training goes on.")
 
     def save(self) -> None:
         """Write a checkpoint; a disk that is full costs the checkpoint, not the run."""

@@ -170,7 +170,7 @@ def runtime_for(placed: Plan | None, options: Options) -> str:
 
 def tunable(placed: Plan, policy: str) -> bool:
     """Whether the tuner has something to choose: samplers beside learners. What a user's own policy says stays."""
-    return ":" not in policy and not placed.loops and not placed.remote
+    return ":" not in policy and placed.beside and len(placed.graph.domains) == 1
 
 
 def _hidden(algorithm: Algorithm[Any], env: Any) -> list[Any]:

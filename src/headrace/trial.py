@@ -12,7 +12,7 @@ import psutil
 from headrace.core.algorithm import Algorithm
 from headrace.errors import HeadraceError
 from headrace.graph import Plan
-from headrace.runtimes import RUNTIMES, Options, Processes, Runtime
+from headrace.runtimes import RUNTIMES, Options, Runtime
 
 START = 120.0
 """Seconds that a plan may take to get going."""
@@ -84,11 +84,8 @@ def _go(running: Runtime, seconds: float, until: Any = None) -> None:
 
 def _used(running: Runtime) -> dict[str, float]:
     """Seconds of processor time that each process has used."""
-    if not isinstance(running, Processes):
-        times = psutil.Process().cpu_times()
-        return {"all": times.user + times.system}
     used = {}
-    for process in running.processes:
-        times = psutil.Process(process.handle.pid).cpu_times()
-        used[process.name] = times.user + times.system
+    for name, pid in running.pids().items():
+        times = psutil.Process(pid).cpu_times()
+        used[name] = times.user + times.system
     return used

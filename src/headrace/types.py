@@ -102,6 +102,15 @@ class Transition(NamedTuple):
     """What the acting stage returned beside the action."""
 
 
+class Outcome(NamedTuple):
+    """What a step of the environments led to: the part of a transition that they make."""
+
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_obs: Tree
+
+
 class Batch(NamedTuple):
     """Transitions drawn from a replay store, folded over n steps: goal = reward + discount * value(next_obs)."""
 

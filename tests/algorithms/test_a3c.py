@@ -151,7 +151,7 @@ def test_a_pass_is_one_trajectory_learned_from_once():
         "env.observe", "act", "env.step", "rollout.put", "rollout.take", "learn",
     ]  # fmt: skip
     assert [bound.cell for bound in graph.only("learn").writes] == ["actor", "critic"]
-    assert (graph.source.operation.epochs, graph.source.operation.staleness) == (1, 0)
+    assert (graph.domains[0].draws[0].epochs, graph.domains[0].draws[0].staleness) == (1, 0)
     assert graph.only("env.step").times == 5
 
 

@@ -13,7 +13,7 @@ import rlax
 
 import headrace.algorithms
 from headrace.algorithms import ALGORITHMS
-from headrace.channels.table import Table
+from headrace.stores.replay import Table
 from headrace.types import Box, Discrete, EnvSpec, Transition, struct, transition_struct
 
 FOLDER = Path(headrace.algorithms.__file__).parent

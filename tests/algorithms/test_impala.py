@@ -138,9 +138,9 @@ def test_acting_keeps_how_likely_it_was(spec, shape, dtype):
 
 def test_the_store_says_how_stale_its_trajectories_may_be():
     graph = trace(IMPALA(hidden=(8,), num_envs=ENVS, staleness=3), DISCRETE)
-    assert (graph.source.operation.epochs, graph.source.operation.staleness) == (1, 3)
-    assert graph.stored.extra.keys() == {"log_prob"}
-    assert trace(IMPALA(hidden=(8,), num_envs=ENVS), DISCRETE).source.operation.staleness == 4
+    assert (graph.domains[0].draws[0].epochs, graph.domains[0].draws[0].staleness) == (1, 3)
+    assert graph.stores["rollout"].struct.extra.keys() == {"log_prob"}
+    assert trace(IMPALA(hidden=(8,), num_envs=ENVS), DISCRETE).domains[0].staleness == 4
 
 
 def test_contradictory_settings_are_refused():

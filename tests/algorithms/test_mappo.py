@@ -165,8 +165,8 @@ def test_the_graph_of_a_team_that_shares():
         ("choose", "acting"), ("join", "acting"), ("join#2", "acting"), ("learn", "learning"),
     ]  # fmt: skip
     assert sorted(graph.cells) == ["actor", "critic", "normaliser", "returns"]
-    assert graph.stored.action.shape == (STEPS, ENVS, TEAM)
-    assert graph.stored.extra["log_prob"].shape == (STEPS, ENVS, TEAM)
+    assert graph.stores["rollout"].struct.action.shape == (STEPS, ENVS, TEAM)
+    assert graph.stores["rollout"].struct.extra["log_prob"].shape == (STEPS, ENVS, TEAM)
     assert [n.id for n in graph.play.nodes] == ["choose_best", "join#3"]
 
 

@@ -160,13 +160,17 @@ def test_ones_own_single_over_a_jax_environment_is_one_program(tmp_path: Path) -
     assert json.loads((out / "config.json").read_text())["runtime"] == "inline"
 
 
-def test_what_would_be_run_otherwise_than_drawn_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "own.py"
+def test_what_cannot_run_as_drawn_is_refused_by_its_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     apart = "tuple(node for node in collect if node != 'act')"
-    fragments = f"(Fragment('collect', {apart}), Fragment('act', ('act',), replicas=2), Fragment('learn', learn))"
-    file.write_text(HEAD + f"    return cut(graph, 'mine', {fragments}, 0)\n")
-    assert main(["graph", "ppo", "CartPole-v1", "--policy", f"{file}:mine"]) == 2
-    assert "fragment 'collect' has 'rollout.put', but what acts and what fills" in capsys.readouterr().err
+    for replicas, code in ((1, 0), (2, 2)):
+        file = tmp_path / f"own_{replicas}.py"
+        acting, learning = "Fragment('act', ('act',), replicas=2)", f"Fragment('learn', learn, replicas={replicas})"
+        fragments = f"(Fragment('collect', {apart}), {acting}, {learning})"
+        file.write_text(HEAD + f"    return cut(graph, 'mine', {fragments}, 0)\n")
+        assert main(["graph", "ppo", "CartPole-v1", "--policy", f"{file}:mine"]) == code
+    said = capsys.readouterr()
+    assert "env.observe -> act" in said.out
+    assert "each of which would write the cell" in said.err
 
 
 def test_policies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

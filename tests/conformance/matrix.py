@@ -87,14 +87,14 @@ def make(plan: Plan, algorithm: Algorithm[Any], env: str, runtime: str, steps: i
 
 def steps_for(plan: Plan, passes: int) -> int:
     """Environment steps after which so many learning passes have run."""
-    graph = plan.graph
-    collected = graph.spec.num_envs * graph.only("env.step").times
-    if graph.on_policy:
-        return passes * collected
-    source = graph.source
-    needed = passes * source.operation.size / source.operation.per_insert * max(1, plan.parts)
-    rounds = -(-(source.operation.after + needed + source.operation.size * plan.parts) // collected)
-    return int(rounds) * collected
+    graph, shares = plan.graph, plan.shares
+    domain = graph.domains[0]
+    if not domain.fused:
+        return passes * graph.collected
+    how = domain.draws[0]
+    needed = passes * how.size / how.per_insert * max(1, shares)
+    rounds = -(-(how.after + needed + how.size * shares) // graph.collected)
+    return int(rounds) * graph.collected
 
 
 def go(running: Runtime, passes: int, steps: int | None) -> None:

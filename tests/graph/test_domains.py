@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from headrace.algorithms import DQN
 from headrace.graph import trace
-from headrace.graph.operations import Sample
+from headrace.graph.ir import Domain, Node
+from headrace.stores.replay import Sample
+from headrace.stores.rollout import Take
 from headrace.types import Box, Discrete, EnvSpec
 
 
@@ -54,10 +56,44 @@ def test_due_by_hand(collected, passes, due):
 )
 def test_a_rate_is_the_fraction_a_person_meant(text, exact):
     algorithm = DQN(hidden=(4,), samples_per_insert=text, batch_size=32, warmup=77)
-    domain = trace(algorithm, EnvSpec("toy", Box((2,)), Discrete(2), 8)).domain
+    (domain,) = trace(algorithm, EnvSpec("toy", Box((2,)), Discrete(2), 8)).domains
     assert domain.rate == exact / 32
     assert (domain.begins, domain.frames) == (10, 32)
 
 
 def test_no_drift_after_a_billion_inserts():
     assert sampling(1000, 0.1, 7).due(1, 10**9 + 1000) == 10**8 // 7
+
+
+def drawing(*draws, collected):
+    nodes = (Node(f"source#{i}", "store", "source", (), (), operation=how) for i, how in enumerate(draws))
+    return Domain(0, tuple(nodes), collected)
+
+
+samples = st.builds(
+    sampling, st.integers(0, 300), st.fractions(Fraction(1, 20), 20, max_denominator=20), st.integers(1, 64)
+)
+takes = st.builds(Take, st.just("rollout.put"), epochs=st.integers(1, 4), staleness=st.integers(0, 3))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(samples | takes, min_size=1, max_size=3), st.integers(1, 50), st.integers(0, 60))
+def test_a_domain_keeps_to_the_slowest_of_its_stores(draws, collected, passes):
+    domain = drawing(*draws, collected=collected)
+    due = domain.due(passes)
+    assert due == min(draw.due(collected, passes) for draw in draws)
+    assert domain.due(passes + 1) >= due
+    # What so many learning passes need is the least that allows them.
+    assert domain.needed(due) <= passes < domain.needed(due + 1)
+    assert domain.due(domain.needed(due + 1)) > due
+    # Nothing is due before it is let begin, and in the long run as much as the slowest allows.
+    assert domain.begins == max(-(-draw.after // collected) for draw in draws)
+    assert due == 0 or passes >= domain.begins
+    many = 10**9
+    missed = domain.rate * many * collected - domain.due(many)
+    assert 0 <= missed <= max(draw.rate(collected) * draw.after for draw in draws) + 1
+    assert domain.rate == min(draw.rate(collected) for draw in draws)
+    assert domain.fused == all(isinstance(draw, Sample) for draw in draws)
+    assert domain.frames == sum(draw.frames(collected) for draw in draws)
+    picky = [draw.staleness for draw in draws if isinstance(draw, Take)]
+    assert domain.staleness == min(picky, default=None)

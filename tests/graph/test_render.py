@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from headrace.algorithms import A3C, PPO, SAC, TD3
+from headrace.draw.render import render
+from headrace.draw.svg import TIMES
 from headrace.errors import UsageError
 from headrace.graph import Cut, Edge, Fragment, Graph, Node, Plan, cut, fuse, trace
 from headrace.graph.ir import Bound, EdgeKind, Role
-from headrace.graph.render import render
-from headrace.graph.svg import TIMES
 from headrace.machine import Machine
 from headrace.policies import central, single, single_learner_coarse
 from headrace.types import Box, Dict, Discrete, EnvSpec, struct
@@ -234,27 +234,42 @@ def test_fewer_replicas_than_asked_for_are_said() -> None:
 def test_what_applies_gradients_is_connected() -> None:
     graph = trace(A3C(num_envs=8), LANDER)
     svg = render(central(graph, MACHINE, 2), "svg")
-    assert {"apply gradients", "gradients", "actor, critic", "central · staleness 2"} <= words(svg)
+    assert {"apply gradients", "gradients", "actor, critic", "apply · staleness 2"} <= words(svg)
     assert len(areas(svg, "label")) == 2
     assert len(areas(svg, "fragment")) == 2
     text = render(central(graph, MACHINE, 2), "text")
-    assert re.search(r"\n  learn -> apply gradients +central +staleness 2\n    gradients\n", text)
-    assert re.search(r"\n  apply gradients -> learn +central +staleness 2 +[\d.]+ KiB\n    actor, critic: ", text)
+    assert re.search(r"\n  learn -> apply gradients +apply +staleness 2\n    gradients\n", text)
+    assert re.search(r"\n  apply gradients -> learn +apply +staleness 2 +[\d.]+ KiB\n    actor, critic: ", text)
 
 
 def test_a_stage_that_two_fragments_compute_is_shown_in_both() -> None:
     graph = traced("sac")
     computed = Node("relabel", "stage", "relabel", (), (), role="computing", domain="learn")
     edges = [dataclasses.replace(e, source="relabel") if e.source == "replay.sample" else e for e in graph.edges]
-    edges.append(Edge("replay.sample", "relabel", "batch", graph.source.output, "data"))
+    edges.append(Edge("replay.sample", "relabel", "batch", graph.only("replay.sample").output, "data"))
     graph = dataclasses.replace(graph, nodes=(*graph.nodes, computed), edges=tuple(edges))
     collect = tuple(node.id for node in graph.where(domain="collect"))
     learn = (("replay.sample", "relabel", "learn_critic"), ("relabel", "learn_actor"))
     fragments = [Fragment(f"f{i}", nodes) for i, nodes in enumerate((collect, *learn))]
     both = cut(graph, "mine", tuple(fragments), staleness=1)
     assert {"relabel", "relabel (copy)"} <= words(render(both, "svg"))
-    assert re.search(r"replay\.sample -> relabel \(copy\) +table", render(both, "text"))
+    assert re.search(r"replay\.sample -> relabel \(copy\) +stream", render(both, "text"))
     assert "relabel (copy) -> learn_actor" in render(both, "text")
+
+
+def test_a_store_that_two_fragments_draw_from_is_shown_in_both() -> None:
+    graph = traced("sac")
+    fragments = (
+        Fragment("collect", tuple(node.id for node in graph.where(domain="collect"))),
+        Fragment("critic", ("replay.sample", "learn_critic")),
+        Fragment("actor", ("replay.sample", "learn_actor")),
+    )
+    both = cut(graph, "mine", fragments, staleness=1)
+    assert {"replay.sample", "replay.sample (copy)"} <= words(render(both, "svg"))
+    text = render(both, "text")
+    assert re.search(r"replay\.insert -> replay\.sample +table +staleness 0", text)
+    assert re.search(r"replay\.insert -> replay\.sample \(copy\) +table +staleness 0", text)
+    assert "replay.sample -> learn_actor" not in text
 
 
 def test_the_legend_has_the_colours_of_the_drawing() -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import optax
 import pytest
 
 from headrace.algorithms import DQN, PPO, SAC, TD3, DQNConfig
+from headrace.compile.cells import CellLayout, make_cells
+from headrace.compile.programs import Programs
+from headrace.compile.reports import RAN
+from headrace.compile.rng import PassRng, bases
 from headrace.core import Algorithm, Env, Learned, Reads, Replay, Rollout, Tracked, Writes, stage
 from headrace.errors import LoopError, UsageError
 from headrace.graph import trace
-from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
-from headrace.graph.reports import RAN
+from headrace.stores.replay import Insert, Sample
+from headrace.stores.rollout import Put, Take
 from headrace.types import Batch, Box, Discrete, EnvSpec, tree_bytes
 
 PENDULUM = EnvSpec("Pendulum-v1", Box((3,)), Box((1,), bounded=True), 4)
@@ -48,7 +54,9 @@ def test_sac_on_pendulum():
     assert edges(graph) == [
         ("env.observe", "act", "obs", "data", 48),
         ("act", "env.step", "action", "data", 16),
-        ("env.step", "replay.insert", "transition", "data", step),
+        ("env.observe", "replay.insert", "transition", "data", 48),
+        ("act", "replay.insert", "transition", "data", 16),
+        ("env.step", "replay.insert", "transition", "data", step - 48 - 16),
         ("replay.sample", "learn_critic", "batch", "data", batch),
         ("replay.sample", "learn_actor", "batch", "data", batch),
         ("learn_actor", "act", "actor", "cell", actor),
@@ -64,9 +72,20 @@ def test_sac_on_pendulum():
         "target": critic,
         "log_alpha": 4,
     }
-    assert not graph.on_policy
-    assert (graph.source.id, graph.sink.id) == ("replay.sample", "replay.insert")
-    assert (graph.source.operation.per_insert, graph.source.operation.after) == (16.0, 1000)
+    assert graph.staleness is None
+    (domain,) = graph.domains
+    (store,) = graph.stores.values()
+    assert [node.id for node in domain.nodes] == ["replay.sample", "learn_critic", "learn_actor"]
+    assert [node.id for node in domain.sources] == ["replay.sample"]
+    assert (domain.draws[0].per_insert, domain.draws[0].after) == (16.0, 1000)
+    assert (domain.fused, domain.frames, domain.rate, domain.begins) == (True, 32, Fraction(1, 2), 250)
+    assert (store.name, store.fill.id, [node.id for node in store.draws]) == (
+        "replay",
+        "replay.insert",
+        ["replay.sample"],
+    )
+    assert (store.lead, store.env_axis, tree_bytes(store.row)) == (1, 0, step // 4)
+    assert store.operation == Insert(1_000_000)
     assert [node.id for node in graph.play.nodes] == ["play"]
     assert [b.cell for b in graph.play.reads] == ["actor"]
 
@@ -85,15 +104,21 @@ def test_ppo_on_cartpole():
     assert edges(graph) == [
         ("env.observe", "act", "obs", "data", 64),
         ("act", "env.step", "action", "data", 16),
-        ("act", "env.step", "extra", "data", 16),
-        ("env.step", "rollout.put", "trajectory", "data", trajectory),
+        ("env.observe", "rollout.put", "trajectory", "data", 16 * 64),
+        ("act", "rollout.put", "trajectory", "data", 16 * (16 + 16)),
+        ("env.step", "rollout.put", "trajectory", "data", trajectory - 16 * (64 + 16 + 16)),
         ("rollout.take", "learn", "trajectory", "data", trajectory),
         ("learn", "act", "actor", "cell", 4 * (4 * 8 + 8 + 8 * 2 + 2 + 2)),
         ("learn", "act", "normaliser", "cell", 4 * (4 + 4 + 1)),
         ("rollout.put", "rollout.take", "trajectory", "rollout", trajectory),
         ("env.step", "env.observe", "state", "state", 0),
     ]
-    assert graph.on_policy
+    assert graph.staleness == 0
+    (domain,) = graph.domains
+    assert (domain.fused, domain.frames, domain.rate, domain.begins) == (False, 4 * 64, Fraction(1, 64), 0)
+    assert domain.draws == (Take("rollout.put", epochs=4, staleness=0),)
+    (store,) = graph.stores.values()
+    assert (store.lead, store.env_axis, store.operation) == (2, 1, Put())
     assert graph.only("learn").output.keys() == {
         "policy_gradient_loss", "entropy_loss", "approx_kl", "clip_fraction", "value_loss", "explained_variance"
     }  # fmt: skip
@@ -164,6 +189,18 @@ class Toy(Algorithm[DQNConfig]):
     @stage
     def learn_goal(self, batch, goal, critic: Writes):
         return critic, {"goal": goal.mean()}
+
+    @stage
+    def learn_target(self, batch, target: Writes):
+        return target, {"reward": batch.reward.mean()}
+
+    @stage
+    def learn_both(self, batch, trajectory, critic: Writes, target: Writes):
+        return (critic, target), {"reward": batch.reward.mean() + trajectory.reward.mean()}
+
+    @stage
+    def spread(self, batch):
+        return jnp.full((3, 4), batch.reward.mean())
 
     @stage
     def misspelt(self, batch, critik: Writes):
@@ -307,6 +344,50 @@ def inserts_twice(self, env: Env, replay: Replay) -> None:
     self.learn(replay.sample(8))
 
 
+def puts_twice(self, env: Env, rollout: Rollout) -> None:
+    step = collected(self, env)
+    rollout.put(step)
+    rollout.put(step)
+    self.learn(rollout.take())
+
+
+def samples_twice(self, env: Env, replay: Replay) -> None:
+    replay.insert(collected(self, env))
+    self.learn(replay.sample(8))
+    self.learn_target(replay.sample(4))
+
+
+def takes_twice(self, env: Env, rollout: Rollout) -> None:
+    rollout.put(collected(self, env))
+    self.learn(rollout.take())
+    self.learn_target(rollout.take())
+
+
+def learns_from_one_of_two(self, env: Env, replay: Replay, other: Replay) -> None:
+    step = collected(self, env)
+    replay.insert(step)
+    other.insert(step)
+    self.learn(replay.sample(8))
+    self.goal(other.sample(8))
+
+
+def samples_the_other_first(self, env: Env, replay: Replay, other: Replay) -> None:
+    step = collected(self, env)
+    replay.insert(step)
+    self.learn(replay.sample(8))
+    self.learn_target(other.sample(8))
+    other.insert(step)
+
+
+def stores_what_a_store_gave(self, env: Env, replay: Replay, rollout: Rollout) -> None:
+    step = env.unroll(self.act, steps=3)
+    replay.insert(step)
+    batch = replay.sample(4)
+    self.learn(batch)
+    rollout.put(step._replace(reward=self.spread(batch)))
+    self.learn_target(rollout.take())
+
+
 def fills_a_store_nobody_reads(self, env: Env, replay: Replay, other: Replay) -> None:
     step = collected(self, env)
     replay.insert(step)
@@ -430,7 +511,10 @@ def toy(loop):
         (never_learns, r"the loop of Toy never learns: no stage it calls writes a cell"),
         (never_steps, r"the loop of Toy must step its environment once \(env\.step or env\.unroll\), got 0"),
         (steps_twice, r"must step its environment once .* got 2"),
-        (never_takes, r"must take from one store, once \(sample or take\), got 0 times"),
+        (
+            never_takes,
+            r"^the loop of Toy must take from a store \(sample or take\); what it collects is not learned from\.$",
+        ),
         (samples_first, r"the loop samples from 'replay' before it inserts; call replay\.insert first"),
         (takes_first, r"the loop takes from 'rollout' before it puts; call rollout\.put first"),
         (
@@ -456,8 +540,29 @@ def toy(loop):
             r"the key are passed by headrace",
         ),
         (no_steps, r"env\.unroll needs at least one step, got steps=0"),
-        (inserts_twice, r"replay"),
-        (fills_a_store_nobody_reads, r"store|other"),
+        (inserts_twice, r"^the loop fills 'replay' twice; fill it once, or use two stores\.$"),
+        (puts_twice, r"^the loop fills 'rollout' twice; fill it once, or use two stores\.$"),
+        (
+            fills_a_store_nobody_reads,
+            r"^the loop of Toy fills the store 'other', but nothing takes from it; remove it\.$",
+        ),
+        (
+            samples_twice,
+            r"^the loop of Toy takes from 'replay' twice; take once and give that to several stages\.$",
+        ),
+        (
+            takes_twice,
+            r"^the loop of Toy takes from 'rollout' twice; take once and give that to several stages\.$",
+        ),
+        (
+            learns_from_one_of_two,
+            r"^the loop of Toy takes from 'other', but no stage that learns is called on it; remove it\.$",
+        ),
+        (samples_the_other_first, r"the loop samples from 'other' before it inserts; call other\.insert first"),
+        (
+            stores_what_a_store_gave,
+            r"^the loop of Toy uses what the store gives in rollout\.put; a store is for stages that learn\.$",
+        ),
         (calculates, r"env\.observe"),
         (never, r"every"),
         (
@@ -528,6 +633,125 @@ def test_a_stage_between_sampling_and_learning_is_computing_in_the_learning_doma
     assert not any(e.what == "target" for e in graph.edges)  # read, never written: it flows from nowhere
 
 
+def domains(graph):
+    return [[node.id for node in domain.nodes] for domain in graph.domains]
+
+
+def test_a_replay_and_a_rollout_on_one_environment_are_two_domains_at_their_own_rates():
+    def loop(self, env: Env, replay: Replay, rollout: Rollout) -> None:
+        steps = env.unroll(self.act, steps=8)
+        replay.insert(steps, capacity=1000)
+        rollout.put(steps)
+        self.learn(rollout.take(epochs=3, staleness=2))
+        self.learn_target(replay.sample(16, after=100, per_insert=4))
+
+    graph = trace(toy(loop), CARTPOLE)
+    assert domains(graph) == [["rollout.take", "learn"], ["replay.sample", "learn_target"]]
+    assert graph.domain_of == {"rollout.take": 0, "learn": 0, "replay.sample": 1, "learn_target": 1}
+    taking, sampling = graph.domains
+    assert (taking.index, taking.fused, taking.frames, taking.rate, taking.begins, taking.staleness) == (
+        0, False, 3 * 32, Fraction(1, 32), 0, 2
+    )  # fmt: skip
+    assert (sampling.index, sampling.fused, sampling.frames, sampling.rate, sampling.begins, sampling.staleness) == (
+        1, True, 16, Fraction(4, 16), 4, None
+    )  # fmt: skip
+    assert graph.staleness == 2
+    # 4 * 32 transitions, of which the first 100 are waited for: (128 - 100) * 4 / 16 passes.
+    assert [(taking.due(n), sampling.due(n)) for n in range(6)] == [(0, 0), (1, 0), (2, 0), (3, 0), (4, 7), (5, 15)]
+    assert [(taking.needed(n), sampling.needed(n)) for n in (0, 1, 7, 8)] == [(0, 0), (1, 4), (7, 4), (8, 5)]
+    assert list(graph.stores) == ["replay", "rollout"]
+    assert [(store.operation, store.lead, store.env_axis) for store in graph.stores.values()] == [
+        (Insert(1000), 2, 1),
+        (Put(), 2, 1),
+    ]
+    assert [node.id for store in graph.stores.values() for node in store.draws] == ["replay.sample", "rollout.take"]
+    row = 16 + 4 + 4 + 1 + 1 + 16
+    assert [edge for edge in edges(graph) if edge[3] in ("replay", "rollout")] == [
+        ("rollout.put", "rollout.take", "trajectory", "rollout", 32 * row),
+        ("replay.insert", "replay.sample", "transition", "replay", 32 * row),
+    ]
+    assert {tree_bytes(store.row) for store in graph.stores.values()} == {row}
+
+
+def test_what_is_put_step_by_step_is_stored_as_trajectories_of_one():
+    def loop(self, env: Env, replay: Replay, rollout: Rollout) -> None:
+        step = collected(self, env)
+        rollout.put(step)
+        replay.insert(step)
+        self.learn(rollout.take())
+        self.learn_target(replay.sample(16))
+
+    graph = trace(toy(loop), CARTPOLE)
+    assert domains(graph) == [["rollout.take", "learn"], ["replay.sample", "learn_target"]]
+    assert [(name, store.lead) for name, store in graph.stores.items()] == [("rollout", 2), ("replay", 1)]
+    assert graph.only("rollout.take").output.reward.shape == (1, 4)
+
+
+def test_two_replays_at_two_rates_are_two_domains():
+    def loop(self, env: Env, replay: Replay, other: Replay) -> None:
+        step = collected(self, env)
+        replay.insert(step)
+        other.insert(step, capacity=50)
+        self.learn(replay.sample(8, per_insert=2))
+        self.learn_target(other.sample(4, after=10, per_insert=0.5, gamma=0.9, steps=3))
+
+    graph = trace(toy(loop), CARTPOLE)
+    assert domains(graph) == [["replay.sample", "learn"], ["other.sample", "learn_target"]]
+    assert [domain.rate for domain in graph.domains] == [Fraction(1, 4), Fraction(1, 8)]
+    assert [domain.frames for domain in graph.domains] == [8, 4]
+    assert [domain.begins for domain in graph.domains] == [0, 3]
+    assert graph.domains[1].draws == (Sample("other.insert", 4, 10, 0.5, 0.9, 3),)
+    assert {name: store.operation.capacity for name, store in graph.stores.items()} == {
+        "replay": 1_000_000,
+        "other": 50,
+    }
+    assert graph.staleness is None
+
+
+def test_a_stage_that_takes_from_two_stores_makes_one_domain_of_them():
+    def loop(self, env: Env, replay: Replay, rollout: Rollout) -> None:
+        steps = env.unroll(self.act, steps=8)
+        replay.insert(steps)
+        rollout.put(steps)
+        self.learn_both(replay.sample(16, per_insert=4), rollout.take(epochs=2, staleness=1))
+
+    graph = trace(toy(loop), CARTPOLE)
+    (domain,) = graph.domains
+    assert [node.id for node in domain.nodes] == ["replay.sample", "rollout.take", "learn_both"]
+    assert [node.id for node in domain.sources] == ["replay.sample", "rollout.take"]
+    # It learns as often as the slower of the two allows, from both.
+    assert (domain.fused, domain.rate, domain.begins, domain.staleness) == (False, Fraction(1, 32), 0, 1)
+    assert domain.frames == 16 + 2 * 32
+    assert [domain.due(n) for n in range(7)] == [domain.needed(n) for n in range(7)] == list(range(7))
+
+
+@pytest.mark.parametrize("how", [{"after": 100, "per_insert": 4}, {"per_insert": 0.25}])
+def test_trajectories_that_would_pile_up_are_refused(how):
+    def loop(self, env: Env, replay: Replay, rollout: Rollout) -> None:
+        steps = env.unroll(self.act, steps=8)
+        replay.insert(steps)
+        rollout.put(steps)
+        self.learn_both(replay.sample(16, **how), rollout.take())
+
+    with pytest.raises(LoopError, match=r"a batch must be due with every pass of 32 transitions; sample with after=0"):
+        trace(toy(loop), CARTPOLE)
+
+
+def test_domains_that_a_later_stage_joins_are_one_in_the_order_of_the_loop():
+    def loop(self, env: Env, replay: Replay, other: Replay) -> None:
+        step = collected(self, env)
+        replay.insert(step)
+        other.insert(step)
+        first, second = replay.sample(8), other.sample(8)
+        goal = self.goal(second)
+        self.learn_target(second)
+        self.learn_goal(first, goal)
+
+    assert domains(trace(toy(loop), CARTPOLE)) == [
+        ["replay.sample", "other.sample", "goal", "learn_target", "learn_goal"]
+    ]
+
+
 def test_a_stage_called_twice_has_two_nodes():
     def loop(self, env: Env, replay: Replay) -> None:
         replay.insert(env.step(self.act(self.double(self.double(env.observe())))))
@@ -545,7 +769,13 @@ def test_a_transition_put_together_from_two_nodes_reaches_the_store_whole():
 
     graph = trace(toy(loop), CARTPOLE)
     into = [e for e in graph.edges if e.target == "replay.insert"]
-    assert {e.source for e in into} == {"env.step", "double"}
+    assert {e.source for e in into} == {"env.observe", "act", "env.step", "double"}
+    assert {e.source: e.bytes for e in into} == {
+        "env.observe": 4 * 16,
+        "act": 4 * 4,
+        "env.step": 4 * (1 + 1 + 16),
+        "double": 4 * 4,
+    }
     across = next(e for e in graph.edges if e.kind == "replay")
     assert across.bytes == sum(e.bytes for e in into) == 4 * (16 + 4 + 4 + 1 + 1 + 16)
 
@@ -609,16 +839,19 @@ def test_plain_values_among_the_data_are_constants_when_compiled():
     graph = trace(algorithm, CARTPOLE)
     cells = make_cells(algorithm, graph, 0)
     cells |= {f"critic_{i}": Learned(jnp.full((4, 2), 1.0 + i), optax.sgd(0.0)) for i in range(2)}
-    programs = Programs(graph, Shelf(cells))
+    programs = Programs(graph, CellLayout(cells))
     batch = Batch(jnp.ones((8, 4)), jnp.zeros(8, jnp.int32), jnp.zeros(8), jnp.ones(8), jnp.ones((8, 4)), {})
     learn = jax.jit(programs.one_pass(graph.where(role="learning")))
-    ticket = Ticket(bases(graph, 0, 0), jnp.uint32(0))
-    _, (metrics, state) = learn(programs.shelf.flat(cells), {"replay.sample": jax.tree.leaves(batch)}, ticket)
+    rng = PassRng(bases(graph, 0, 0), jnp.uint32(0))
+    _, ((metrics, state), wanted) = learn(
+        programs.cell_layout.flat(cells), {"replay.sample": jax.tree.leaves(batch)}, rng
+    )
     assert {id: {name: float(value) for name, value in each.items()} for id, each in metrics.items()} == {
         "learn": {"loss_0": 8 * 2 * 16.0},
         "learn#2": {"loss_1": 2 * 8 * 2 * 64.0},
     }
     assert state.tolist() == [RAN, RAN]
+    assert wanted == []
 
 
 def test_cells_that_on_asks_for_must_be_there_and_written_once():

@@ -16,7 +16,9 @@ from headrace.algorithms import PPO, SAC
 from headrace.config import ReplayConfig
 from headrace.core import Algorithm, Env, Learned, Reads, Replay, Tracked, Writes, stage
 from headrace.errors import PlanError
+from headrace.exec.pace import Pace
 from headrace.graph import Cut, Fragment, cut, trace, verify
+from headrace.graph.sections import Sections
 from headrace.machine import Machine
 from headrace.policies import central, desktop, device_only, dual_device, multiple_learners, single
 from headrace.types import Box, Discrete, EnvSpec
@@ -157,25 +159,26 @@ def test_what_two_learners_need_is_computed_by_both():
     made = verify(dual_device(featured(), MACHINE), MACHINE)
     _, rest, acting = made.fragments
     assert rest.nodes == ("replay.sample", "features", "learn_critic")
-    assert acting.nodes == ("features", "learn_actor")
+    assert acting.nodes == ("replay.sample", "features", "learn_actor")  # each draws by itself
     crossing = {(cut.source, cut.target, cut.channel) for cut in made.cuts}
     assert crossing == {
         ("replay.insert", "replay.sample", "table"),
-        ("replay.sample", "features", "table"),  # each draws by itself
         ("learn_actor", "act", "latest"),
     }
     assert made.fragment_of["features"] is rest
 
 
-def test_learning_apart_from_what_another_stage_computes_is_refused():
+def test_what_a_stage_computes_for_one_that_learns_apart_is_carried():
     collect, *learn = COLLECT, ("replay.sample", "features", "learn_critic"), ("learn_actor",)
     fragments = [Fragment(str(i), nodes) for i, nodes in enumerate((collect, *learn))]
-    with pytest.raises(
-        PlanError,
-        match=r"learns in features and learn_actor apart, but the second needs what the first computes, which nothing "
-        r"carries; keep them in one fragment, or place features, which is pure, in both\.$",
-    ):
-        verify(cut(featured(), "mine", tuple(fragments), staleness=1), MACHINE)
+    made = verify(cut(featured(), "mine", tuple(fragments), staleness=1), MACHINE)
+    assert {(cut.source, cut.target, cut.what, cut.channel) for cut in made.cuts} == {
+        ("replay.insert", "replay.sample", "transition", "table"),
+        ("features", "learn_actor", "seen", "stream"),
+        ("learn_actor", "act", "actor", "latest"),
+    }
+    measured = verify(cut(featured(Told), "mine", tuple(fragments), staleness=1), MACHINE)
+    assert ("learn_critic", "learn_actor", "stream") in {(cut.source, cut.target, cut.channel) for cut in measured.cuts}
     with pytest.raises(
         PlanError, match=r"stage 'learn_actor' of told takes what stage 'learn_critic' measures; use desk"
     ):
@@ -220,42 +223,140 @@ def test_a_cell_with_an_axis_of_environments_is_refused_where_replicas_have_a_pa
 
 EVERYTHING = (*COLLECT, *LEARN)
 REDUCED = tuple(Cut(node, node, "gradients", "reduce", 0) for node in ("learn_critic", "learn_actor"))
+ENVS = ("env.observe", "env.step")
+
+
+@pytest.mark.parametrize(
+    ("fragments", "crossing"),
+    [
+        (
+            (Fragment("a", (*ENVS, "replay.insert")), Fragment("act", ("act",)), Fragment("b", LEARN)),
+            {
+                ("env.observe", "act", "stream"),
+                ("act", "env.step", "stream"),
+                ("act", "replay.insert", "stream"),
+                ("learn_actor", "act", "latest"),
+                ("replay.insert", "replay.sample", "table"),
+            },
+        ),
+        (
+            (Fragment("envs", ENVS), Fragment("act", COLLECT[1::2], replicas=2), Fragment("b", LEARN)),
+            {
+                ("env.observe", "act", "stream"),
+                ("act", "env.step", "stream"),
+                ("env.observe", "replay.insert", "stream"),
+                ("env.step", "replay.insert", "stream"),
+                ("learn_actor", "act", "latest"),
+                ("replay.insert", "replay.sample", "table"),
+            },
+        ),
+        (
+            (Fragment("a", COLLECT), Fragment("draw", LEARN[:1]), Fragment("b", LEARN[1:])),
+            {
+                ("replay.sample", "learn_critic", "stream"),
+                ("replay.sample", "learn_actor", "stream"),
+                ("learn_actor", "act", "latest"),
+                ("replay.insert", "replay.sample", "table"),
+            },
+        ),
+        (
+            (Fragment("a", (*COLLECT, "learn_actor")), Fragment("b", LEARN[:2])),
+            {
+                ("replay.sample", "learn_actor", "stream"),
+                ("learn_actor", "learn_critic", "latest"),
+                ("learn_critic", "learn_actor", "latest"),
+                ("replay.insert", "replay.sample", "table"),
+            },
+        ),
+        (
+            (Fragment("envs", (*ENVS, *LEARN)), Fragment("act", COLLECT[1::2])),
+            {
+                ("env.observe", "act", "stream"),
+                ("act", "env.step", "stream"),
+                ("env.observe", "replay.insert", "stream"),
+                ("env.step", "replay.insert", "stream"),
+                ("learn_actor", "act", "latest"),
+                ("replay.insert", "replay.sample", "table"),
+            },
+        ),
+    ],
+)
+def test_any_partition_runs_as_drawn_with_a_channel_for_what_crosses(fragments, crossing):
+    made = verify(plan(*fragments), MACHINE)
+    assert {(cut.source, cut.target, cut.channel) for cut in made.cuts} == crossing
+
+
+class Scaled(Featured):
+    """Acts by one number of all environments together."""
+
+    @stage
+    def scale(self, obs):
+        return obs.mean()
+
+    @stage
+    def act_scaled(self, obs, scale, actor: Reads):
+        return (obs[:, 0] > scale).astype(jnp.int32)
+
+    def loop(self, env: Env, replay: Replay):
+        obs = env.observe()
+        replay.insert(env.step(self.act_scaled(obs, self.scale(obs))))
+        seen = self.features(replay.sample(8))
+        self.learn_critic(seen)
+        self.learn_actor(seen)
+
+
+def scaled(scale=1, act=1):
+    """A plan with so many replicas of what computes a number, and of what acts by it."""
+    graph = featured(Scaled)
+    learn = tuple(node.id for node in graph.where(domain="learn"))
+    fragments = (
+        Fragment("envs", ENVS, replicas=2),
+        Fragment("scale", ("scale",), replicas=scale),
+        Fragment("act", ("act_scaled", "replay.insert"), replicas=act),
+        Fragment("learn", learn),
+    )
+    return cut(graph, "mine", fragments, staleness=1)
+
+
+def test_what_has_no_row_for_each_environment_is_not_sliced():
+    verify(scaled(), MACHINE)
+    verify(scaled(scale=2, act=2), MACHINE)
+    for scale, act in ((1, 2), (2, 1)):
+        with pytest.raises(
+            PlanError,
+            match=rf"fragment 'act' takes 'scale' from {scale} replicas, which yields no row for each environment; "
+            r"use as many replicas of both",
+        ):
+            verify(scaled(scale, act), MACHINE)
 
 
 @pytest.mark.parametrize(
     ("fragments", "sentence"),
     [
-        (
-            (
-                Fragment("a", ("env.observe", "env.step", "replay.insert")),
-                Fragment("act", ("act",)),
-                Fragment("b", LEARN),
-            ),
-            r"^policy 'mine' draws what is not run: fragment 'a' has 'replay\.insert', but what acts and what fills "
-            r"the store run as one; place act, replay\.insert in one fragment, such as 'a' \(docs/policies\.md\)\.$",
-        ),
-        (
-            (
-                Fragment("envs", ("env.observe", "env.step")),
-                Fragment("act", COLLECT[1::2], replicas=2),
-                Fragment("b", LEARN),
-            ),
-            r"fragment 'act' has 2 replicas and no environments of its own, so one would do the work of all; use one",
-        ),
-        (
-            (Fragment("a", COLLECT), Fragment("draw", LEARN[:1]), Fragment("b", LEARN[1:])),
-            r"fragment 'draw' has 'replay\.sample' and learns nothing: whoever learns takes from the store by itself",
-        ),
-        (
-            (Fragment("a", (*COLLECT, "learn_actor")), Fragment("b", LEARN[:2])),
-            r"fragment 'a' fills the store and has 'learn_actor', but not all that learns; place learn_actor",
-        ),
-        (
-            (Fragment("envs", ("env.observe", "env.step", *LEARN)), Fragment("act", COLLECT[1::2])),
-            r"fragment 'envs' steps environments and has 'learn_actor', but does not act",
-        ),
         ((Fragment("a", COLLECT), Fragment("b", LEARN), Fragment("c", ())), r"fragment 'c' has no nodes"),
+        (
+            (Fragment("a", COLLECT), Fragment("draw", LEARN[:1], replicas=2), Fragment("b", LEARN[1:])),
+            r"^policy 'mine' draws what is not run: fragment 'draw' has 2 replicas of 'replay\.sample', each of which "
+            r"would learn from everything; use one replica, or let the gradients of the whole loop cross "
+            r"\(docs/policies\.md\)\.$",
+        ),
+        (
+            (Fragment("envs", ENVS), Fragment("act", COLLECT[1::2], replicas=4), Fragment("b", LEARN)),
+            r"fragment 'act' has 4 replicas of 1 group\(s\), which 6 environments cannot be divided among; choose",
+        ),
+        (
+            (Fragment("envs", ENVS, groups=2), Fragment("act", COLLECT[1::2], replicas=2), Fragment("b", LEARN)),
+            r"fragment 'act' has 2 replicas of 2 group\(s\), which 6 environments cannot be divided among",
+        ),
+        (
+            (Fragment("envs", ENVS, replicas=3), Fragment("act", COLLECT[1::2], replicas=2), Fragment("b", LEARN)),
+            r"fragment 'act' has 2 replicas that take 'env\.observe' from 3; let one of the two numbers divide",
+        ),
         ((Fragment("a", COLLECT, groups=2), Fragment("b", LEARN)), r"fragment 'a' has 2 groups of environments, which"),
+        (
+            (Fragment("envs", ENVS), Fragment("act", COLLECT[1::2], groups=2), Fragment("b", LEARN)),
+            r"fragment 'act' has 2 groups of environments, which nothing lets take turns here; use one group",
+        ),
         (
             (Fragment("a", COLLECT), Fragment("b", LEARN, place="node7")),
             r"fragment 'b' is placed on 'node7'; all places",
@@ -266,7 +367,11 @@ REDUCED = tuple(Cut(node, node, "gradients", "reduce", 0) for node in ("learn_cr
         ),
         (
             (Fragment("a", COLLECT), Fragment("b", LEARN[:2], repeat=8), Fragment("c", LEARN[2:], repeat=4)),
-            r"fragment 'c' fuses 4 passes and 'b' 8, but learners keep the same pace; give both the same repeat",
+            r"fragment 'b' fuses 8 passes and 'c' 4, but they keep the same pace; give both the same repeat",
+        ),
+        (
+            (Fragment("a", COLLECT), Fragment("draw", LEARN[:1]), Fragment("b", LEARN[1:], repeat=8)),
+            r"fragment 'draw' fuses 1 passes and 'b' 8, but they keep the same pace; give both the same repeat",
         ),
         ((Fragment("a", COLLECT, cores=(3, 4)), Fragment("b", LEARN)), r"'a' is placed on core 4, but .* cores 0 to 3"),
     ],
@@ -274,6 +379,14 @@ REDUCED = tuple(Cut(node, node, "gradients", "reduce", 0) for node in ("learn_cr
 def test_what_no_runtime_executes_as_drawn_is_refused_by_name(fragments, sentence):
     with pytest.raises(PlanError, match=sentence):
         verify(plan(*fragments), MACHINE)
+
+
+def test_one_program_is_on_the_first_device():
+    pure = trace(PerEnvironment(num_envs=6), dataclasses.replace(featured().spec, pure=True))
+    everything = tuple(node.id for node in pure.nodes)
+    verify(cut(pure, "mine", (Fragment("all", everything),), staleness=0), MACHINE)
+    with pytest.raises(PlanError, match=r"'all' is one program on device 'cpu:1', but it runs on the first, 'cpu:0'"):
+        verify(cut(pure, "mine", (Fragment("all", everything, device="cpu:1"),), staleness=0), MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -303,30 +416,75 @@ def test_gradients_cross_in_one_way_or_not_at_all():
     loop = plan(Fragment("all", EVERYTHING))
     with pytest.raises(PlanError, match=r"sends gradients, but not those of 'learn_actor'"):
         verify(dataclasses.replace(loop, cuts=REDUCED[:1]), MACHINE)
-    mixed = (REDUCED[0], dataclasses.replace(REDUCED[1], channel="central"))
+    mixed = (REDUCED[0], dataclasses.replace(REDUCED[1], channel="apply"))
     with pytest.raises(
-        PlanError, match=r"'gradients' .* by 'central', and 'learn_critic' by 'reduce'; send all gradients"
+        PlanError, match=r"'gradients' .* by 'apply', and 'learn_critic' by 'reduce'; send all gradients"
     ):
         verify(dataclasses.replace(loop, cuts=mixed), MACHINE)
-    apart = plan(Fragment("envs", ("env.observe", "env.step")), Fragment("all", (*COLLECT[1::2], *LEARN)))
-    with pytest.raises(PlanError, match=r"fragment 'envs' has the environments of a loop whose gradients cross"):
+    late = (REDUCED[0], dataclasses.replace(REDUCED[1], staleness=1))
+    with pytest.raises(PlanError, match=r"'gradients' .* by 'reduce', which waits for all replicas; use staleness 0"):
+        verify(dataclasses.replace(loop, cuts=late), MACHINE)
+    odd = (*REDUCED, dataclasses.replace(REDUCED[0], what="weights"))
+    with pytest.raises(PlanError, match=r"'weights' from learn_critic .* which is no gradient; leave it to headrace"):
+        verify(dataclasses.replace(loop, cuts=odd), MACHINE)
+    apart = plan(Fragment("envs", ENVS), Fragment("all", (*COLLECT[1::2], *LEARN)))
+    with pytest.raises(
+        PlanError, match=r"gradients cross between learners that do not collect for themselves; keep the whole loop"
+    ):
         verify(dataclasses.replace(apart, cuts=(*apart.cuts, *REDUCED)), MACHINE)
-    sent = tuple(dataclasses.replace(cut, channel="central") for cut in REDUCED)
+    sent = tuple(dataclasses.replace(cut, channel="apply") for cut in REDUCED)
     with pytest.raises(PlanError, match=r"has no fragment for it; add one without nodes"):
         verify(dataclasses.replace(loop, cuts=sent), MACHINE)
-    placed = dataclasses.replace(loop, fragments=(*loop.fragments, Fragment("apply", (), device="cpu:1")), cuts=sent)
-    with pytest.raises(PlanError, match=r"fragment 'apply' applies gradients on another device .* than 'all' computes"):
-        verify(placed, MACHINE)
+    applies = Fragment("apply", (), device="cpu:1", cores=(3,))  # apart from those who compute them
+    placed = dataclasses.replace(loop, fragments=(*loop.fragments, applies), cuts=sent)
+    assert verify(placed, MACHINE) is placed
+    two = dataclasses.replace(placed, fragments=(*placed.fragments, Fragment("again", ())))
+    with pytest.raises(PlanError, match=r"fragment 'again' applies gradients, and so does 'apply'; use one of them"):
+        verify(two, MACHINE)
+    bounds = (sent[0], dataclasses.replace(sent[1], staleness=3))
+    with pytest.raises(
+        PlanError, match=r"with staleness 3, and 'learn_critic' with 0; use one staleness: one bound holds for both"
+    ):
+        verify(dataclasses.replace(placed, cuts=bounds), MACHINE)
+    fused = tuple(dataclasses.replace(fragment, repeat=2) for fragment in placed.fragments)
+    with pytest.raises(PlanError, match=r"fragment 'all' fuses 2 passes, which run one by one here"):
+        verify(dataclasses.replace(placed, fragments=fused), MACHINE)
 
 
-def test_one_bound_holds_for_all_that_one_side_reads():
+def test_gradients_applied_in_one_place_come_at_one_rate():
+    class Two(Featured):
+        def loop(self, env: Env, replay: Replay, other: Replay):
+            step = env.step(self.act(env.observe()))
+            replay.insert(step)
+            other.insert(step)
+            self.learn_critic(self.features(replay.sample(8)))
+            self.learn_actor(self.features(other.sample(8, per_insert=2)))
+
+    two = featured(Two)
+    fragments = (Fragment("work", tuple(node.id for node in two.nodes)), Fragment("apply", ()))
+    verify(cut(two, "mine", fragments[:1], staleness=0, gradients="reduce"), MACHINE)
+    with pytest.raises(
+        PlanError,
+        match=r"^policy 'mine' applies gradients in the order of one rate, but two learns at 2; use multiple_lea",
+    ):
+        verify(cut(two, "mine", fragments, staleness=0, gradients="apply"), MACHINE)
+
+
+def test_every_cell_has_a_bound_of_its_own():
     whole = plan(Fragment("a", COLLECT), Fragment("b", LEARN[:2]), Fragment("c", LEARN[2:]))
     verify(whole, MACHINE)
     reads = [cut for cut in whole.cuts if cut.target == "learn_critic" and cut.channel == "latest"]
     assert len(reads) == 2
     cuts = tuple(dataclasses.replace(cut, staleness=3) if cut is reads[1] else cut for cut in whole.cuts)
-    with pytest.raises(PlanError, match=r"'log_alpha' .* with staleness 3, and 'actor' with 1; use one staleness"):
-        verify(dataclasses.replace(whole, cuts=cuts), MACHINE)
+    loose = verify(dataclasses.replace(whole, cuts=cuts), MACHINE)
+    assert {cut.what: cut.staleness for cut in loose.cuts if cut.channel == "latest"} == {
+        "actor": 1,
+        "log_alpha": 3,
+        "critic": 1,
+    }
+    # Whoever reads both waits for the stricter.
+    (bond,) = Pace.of(Sections(loose), "b", 0).bonds[0]
+    assert (bond.staleness, bond.other.written) == (1, ("actor", "log_alpha"))
 
 
 def test_on_policy_learning_behind_a_stale_channel_is_refused():
@@ -356,7 +514,7 @@ ids = (*COLLECT, *LEARN)
 homes = st.lists(st.integers(0, 2), max_size=2).map(tuple)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.fixed_dictionaries(
         {
@@ -374,13 +532,10 @@ def test_exactly_the_partitions_that_are_run_as_drawn_pass(assignment):
 
 
 def runs(homes) -> bool:
-    """Acting and inserting together; environments there or alone; learning all there, or each part with a stage."""
-    if any(len(own) != 1 for own in homes.values()):
-        return False
-    env, acting, learning = homes["env.observe"], homes["act"], {homes[node] for node in LEARN}
-    if homes["env.step"] != env or homes["replay.insert"] != acting or env in learning - {acting}:
-        return False
-    return learning == {acting} or (acting not in learning and homes["replay.sample"] in {homes[n] for n in LEARN[1:]})
+    """Each node in one place, environments whole; what draws from the store may be in several, once in each."""
+    once = all(len(own) == 1 for node, own in homes.items() if node != "replay.sample")
+    drawn = homes["replay.sample"]
+    return once and homes["env.observe"] == homes["env.step"] and len(drawn) == len({*drawn}) > 0
 
 
 @settings(max_examples=60, deadline=None)

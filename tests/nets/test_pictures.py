@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from headrace.algorithms import ALGORITHMS, DQN, PPO
-from headrace.channels.table import Table
 from headrace.errors import ConfigError
 from headrace.graph import trace
 from headrace.nets import MLP, Encoder, Normaliser
 from headrace.nets.pictures import Conv, PictureEncoder, Residual, convolve, padded, picture, pixels, windows
+from headrace.stores.replay import Table
 from headrace.types import MASK, Box, Dict, Discrete, EnvSpec, empty_like, struct, transition_struct
 
 KEY = jax.random.key(0)

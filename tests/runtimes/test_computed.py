@@ -87,7 +87,7 @@ def test_processes_give_the_bits_of_inline(monkeypatch):
         cells = theirs.cells()
         for name, cell in ours.cells().items():
             assert float(cells[name].module) == float(cell.module) != 0
-        held, shared = ours.parts[0].table, theirs.shared.table
+        held, shared = (one.fabric.store("replay", 0) for one in (ours, theirs))
         assert held.inserted == shared.inserted == steps
         for a, b in zip(held.stripes, shared.stripes, strict=True):
             np.testing.assert_array_equal(a, b)

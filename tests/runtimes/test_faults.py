@@ -90,8 +90,9 @@ def replaced(runtime: Processes, name: str, number: int) -> None:
 
 def test_a_stopped_sampler_is_replaced_and_a_killed_learner_goes_on_from_its_state(processes) -> None:
     runtime = processes("dual_device", restarts=1000)
-    shared = runtime.shared
-    until(runtime, lambda: shared.learned.min() >= 50)
+    ledger, fabric = runtime.ledger, runtime.fabric
+    first, second = runtime.sections.learning
+    until(runtime, lambda: ledger.learned.min() >= 50)
 
     patient, began = runtime.options, time.monotonic()
     runtime.options = replace(patient, hang_seconds=2.0)
@@ -104,28 +105,28 @@ def test_a_stopped_sampler_is_replaced_and_a_killed_learner_goes_on_from_its_sta
 
     survivor = process_of(runtime, "learner 0").handle.pid
     runtime._stand_still()  # so that whatever changes is the successor's doing
-    channels = [shared.state[0], shared.weights[0], shared.state[1]]
+    channels = [fabric.state(first), fabric.weights(first), fabric.state(second)]
     before, published, written = (
         [channel.read() for channel in channels],
-        shared.weights[1].version,
-        shared.passes.copy(),
+        fabric.weights(second).version,
+        ledger.passes.copy(),
     )
     replaced(runtime, "learner 1", signal.SIGKILL)
-    until(runtime, lambda: shared.weights[1].version > published)
+    until(runtime, lambda: fabric.weights(second).version > published)
     for (version, arrays), channel in zip(before, channels, strict=True):
         # The successor stands still too, and has then kept once more what it began with.
-        assert channel.version == version or channel is shared.state[1]
+        assert channel.version == version or channel is channels[2]
         for held, array in zip(arrays, channel.read()[1], strict=True):
             np.testing.assert_array_equal(held, array)
-    np.testing.assert_array_equal(shared.passes, written)
+    np.testing.assert_array_equal(ledger.passes, written)
 
     def steps() -> dict[str, int]:
         cells = runtime.cells()
         return {name: int(cells[name].updates) for name in ("critic", "actor")}
 
-    kept, learned = steps(), shared.learned.copy()
+    kept, learned = steps(), ledger.learned.copy()
     assert min(kept.values()) >= 50
-    until(runtime, lambda: (shared.learned >= learned + 50).all())
+    until(runtime, lambda: (ledger.learned >= learned + 50).all())
     assert all(number >= kept[name] + 50 for name, number in steps().items())
     assert process_of(runtime, "learner 0").handle.pid == survivor
 
@@ -133,14 +134,15 @@ def test_a_stopped_sampler_is_replaced_and_a_killed_learner_goes_on_from_its_sta
 def test_a_learner_that_died_between_two_queues_goes_on(processes) -> None:
     algorithm = headrace.PPO(num_envs=2, horizon=16, minibatch_size=32, hidden=(16,))
     runtime = processes("desktop", algorithm, "CartPole-v1", replicas=2)
-    first, second = runtime.shared.queues[0]
+    ((first, second),) = runtime.fabric.store("rollout", 0).queues
     first.restart(3)
     second.restart(2)
     second.commit(version=0)  # learned from, and not given back
-    runtime.shared.learned[0] = 3
+    runtime.ledger.learned[0] = 3
+    runtime.ledger.begun[:] = runtime.ledger.passes[:] = 3
     until(runtime, lambda: runtime.progress.learned >= 6)
     runtime._stand_still()
-    assert first.consumed == second.consumed == runtime.shared.learned[0]
+    assert first.consumed == second.consumed == runtime.ledger.learned[0]
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_the_rate_is_exact_after_the_warm_up(per_insert, size, num_envs):
     while runtime.progress.env_steps < 8:
         assert runtime.progress.learned == 0
         runtime.advance()
-    repeat = fuse(POLICIES["single"](trace(algorithm, SCRIPTED), MACHINE)).learner.repeat
+    repeat = fuse(POLICIES["single"](trace(algorithm, SCRIPTED), MACHINE)).learners[0].repeat
     for _ in range(6):
         runtime.advance()
         progress = runtime.progress

@@ -87,8 +87,8 @@ def test_a_trajectory_is_inserted_as_its_steps(policy, replicas):
             headrace.plan(algorithm, "CartPole-v1", policy, replicas=replicas), algorithm, "CartPole-v1", 1
         )
         while runtime.progress.env_steps < 20 * STEPS * 4:
-            runtime._collect()  # nothing is learned: the weights stay
-        found.append((runtime.parts[0].table, runtime.progress))
+            runtime.collect()  # nothing is learned: the weights stay
+        found.append((runtime.fabric.store("replay", 0), runtime.progress))
         runtime.close()
     (one, apart), (many, together) = found
     assert (apart.passes, together.passes) == (20 * STEPS, 20)
@@ -109,7 +109,7 @@ def test_the_rate_is_exact_in_steps_of_a_trajectory():
     for _ in range(12):
         runtime.advance()
         progress = runtime.progress
-        assert progress.env_steps == progress.passes * STEPS * 4 == runtime.parts[0].table.inserted
+        assert progress.env_steps == progress.passes * STEPS * 4 == runtime.fabric.store("replay", 0).inserted
         due = max(0, (progress.env_steps - WARMUP) * 2 // 10)
         assert progress.learned == due // repeat * repeat
     assert progress.learned > 0
@@ -125,12 +125,16 @@ def test_the_same_where_the_loop_is_one_program():
         assert isinstance(runtime, Pure)
         while runtime.progress.env_steps < WARMUP:  # one cycle, nothing learned
             runtime.advance()
-        found.append(jax.tree.map(np.array, runtime.state()[0]["table"]))
+        found.append(jax.tree.map(np.array, runtime.state()[0]["tables"]["replay"]))
         if unroll:
             for _ in range(2):
                 runtime.advance()
             progress = runtime.progress
-            assert int(runtime.state()[0]["table"].written) * 4 == progress.env_steps == progress.passes * STEPS * 4
+            assert (
+                int(runtime.state()[0]["tables"]["replay"].written) * 4
+                == progress.env_steps
+                == progress.passes * STEPS * 4
+            )
             assert progress.learned == 2 * runtime.repeat
             assert (progress.env_steps - WARMUP) * 2 == progress.update_frames
     assert int(found[0].written) == int(found[1].written) == WARMUP // 4
@@ -146,7 +150,7 @@ def test_a_step_is_put_as_a_trajectory_of_one(env):
     for unroll in (0, 1):
         algorithm = stored(Put, unroll=unroll)
         plan = headrace.plan(algorithm, env, "single")
-        assert plan.graph.source.output.reward.shape == (1, 4)
+        assert plan.graph.domains[0].sources[0].output.reward.shape == (1, 4)
         runtime = inline(plan, algorithm, env, 1)
         for _ in range(3):
             runtime.advance()
@@ -178,7 +182,9 @@ def test_processes_give_the_bits_of_inline(settings, monkeypatch):
         for name, cell in theirs.cells().items():
             assert float(cell.module) == float(ours.cells()[name].module)
         if settings["kind"] is Stored:
-            for a, b in zip(ours.parts[0].table.stripes, theirs.shared.table.stripes, strict=True):
+            for a, b in zip(
+                ours.fabric.store("replay", 0).stripes, theirs.fabric.store("replay", 0).stripes, strict=True
+            ):
                 np.testing.assert_array_equal(a, b)
     finally:
         theirs.close()

@@ -19,8 +19,8 @@ from faulty_envs import Checked, over, wrong
 from runs import orphans
 
 import headrace
+from headrace.compile.cells import optimiser_steps
 from headrace.runtimes import Options, Processes, boot
-from headrace.runtimes.base import optimiser_steps
 
 TIMEOUT = 600.0
 """Seconds that anything may take on any machine, however busy."""
@@ -40,8 +40,8 @@ class Witness:
     """Watches a table from outside: nothing committed may be lost, torn or taken back."""
 
     def __init__(self, runtime: Processes):
-        self.shared = runtime.shared
-        self.table = runtime.shared.table
+        self.ledger = runtime.ledger
+        self.table = runtime.fabric.store("replay", 0)
         self.counters = self._counters()
         self.compared = 0
         self.changed = 0
@@ -49,7 +49,7 @@ class Witness:
         self.remember()
 
     def _counters(self) -> list[Any]:
-        return [self.table.written.copy(), self.shared.learned.copy(), self.shared.finished.copy()]
+        return [self.table.written.copy(), self.ledger.learned.copy(), self.ledger.finished.copy()]
 
     def look(self) -> None:
         """See that no counter went back."""
@@ -138,16 +138,16 @@ class Torture:
 
     def works(self, process: Any) -> bool:
         """Whether it has shown a sign of life since it was started."""
-        beat = self.runtime.shared.beats[self.runtime.shared.member(process.task.role, process.task.replica)]
+        beat = self.runtime.ledger.beats[self.runtime.member(process)]
         return process.restart_at is None and beat > process.started * 1e9
 
     def get_on(self, spectators: bool) -> None:
         """Wait until every sampler and learner, and whoever watches, has done more than before."""
 
         def done() -> list[int]:
-            shared = self.runtime.shared
-            watched = [shared.score.version, shared.frame.version] if spectators else []
-            return [*map(int, shared.passes), *map(int, shared.learned), *watched]
+            ledger, results = self.runtime.ledger, self.runtime.results
+            watched = [results.score.version, results.frame.version] if spectators else []
+            return [*map(int, ledger.passes), *map(int, ledger.learned), *watched]
 
         before = done()
         self.until(lambda: all(a > b for a, b in zip(done(), before, strict=True)), "everybody to get on")
@@ -178,7 +178,7 @@ class Torture:
 
     def freeze(self) -> float:
         """Stop a sampler, as a debugger or a broken driver would; the seconds until another one works."""
-        process = next(p for p in self.runtime.processes if p.task.role == "sampler" and self.works(p))
+        process = next(p for p in self.runtime.processes if p.name.startswith("sampler") and self.works(p))
         began, pid = time.monotonic(), process.handle.pid
         self.strike(process, signal.SIGSTOP)
         self.until(lambda: process.handle.pid != pid and self.works(process), "a stopped sampler to be replaced")

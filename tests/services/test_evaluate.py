@@ -11,10 +11,10 @@ import numpy as np
 import optax
 import pytest
 
+from headrace.compile.cells import make_cells
 from headrace.config import ReplayConfig
 from headrace.core import Algorithm, Env, Learned, Reads, Replay, Writes, stage
 from headrace.graph import trace
-from headrace.graph.compile import make_cells
 from headrace.services import evaluate
 from headrace.services.evaluate import Evaluator, Player, Score
 from headrace.types import Box, Discrete, EnvSpec

@@ -14,8 +14,8 @@ import pytest
 
 from headrace import DQN, MAPPO, PPO, SAC, Reads, Run, stage, trace, train
 from headrace.cli import main
+from headrace.compile.cells import make_cells
 from headrace.errors import UsageError
-from headrace.graph.compile import make_cells
 from headrace.services.export import export_actor
 from headrace.types import Array
 

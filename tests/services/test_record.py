@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from headrace.compile.reports import Measured
 from headrace.envs import Episode
-from headrace.graph.reports import Measured
 from headrace.services.evaluate import Score
 from headrace.services.progress import Progress
 from headrace.services.record import Recorder, read_metrics

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
+from headrace.compile.cells import make_cells
 from headrace.envs import BatchedEnv, SingleEnv, make, recipe
 from headrace.errors import EnvError
-from headrace.graph.compile import make_cells
 from headrace.services.evaluate import EVALUATION_SEED, Evaluator
 from headrace.services.view import Viewer, fit
 from headrace.types import Box, Discrete

@@ -44,14 +44,14 @@ def test_a_run_is_measured_and_one_of_the_numbers_tried_stays(monkeypatch: pytes
     algorithm = headrace.DQN(num_envs=4, warmup=64, batch_size=32, hidden=(16,), replay_capacity=5_000)
     plan = headrace.plan(algorithm, "CartPole-v1", "desktop")
     runtime = Processes(plan, algorithm, "CartPole-v1", 0, Options(evaluate=False, hang_seconds=600))
-    usual, told = runtime.shared.pace.repeat, list[tuple[int, float]]()
+    usual, told = runtime.repeat, list[tuple[int, float]]()
     try:
-        step = refine.Refinement(runtime, CHOICE, lambda *what: told.append(what))
+        step = refine.Refinement(runtime, CHOICE, plan.graph.domains[0].rate, lambda *what: told.append(what))
         end, said = time.monotonic() + 600, None
         while said is None and time.monotonic() < end:
             runtime.advance()
             said = step()
-        assert runtime.shared.pace.repeat == told[0][0]
+        assert runtime.repeat == told[0][0]
     finally:
         runtime.close()
     ((best, measured),) = told

@@ -74,7 +74,7 @@ def test_a_real_probe_gives_a_plan_that_can_run() -> None:
     assert choice.batch_size == 32
     assert choice.repeat * 32 / 16 <= 512
     plan = placed(choice, algorithm, "desktop", machine)
-    assert plan.learner.repeat == choice.repeat
+    assert [fragment.repeat for fragment in plan.learners] == [choice.repeat]
     assert plan.graph.spec.num_envs == choice.num_envs
     assert all(core < machine.cores for fragment in plan.fragments for core in fragment.cores)
     assert cached(algorithm, "CartPole-v1", "desktop", machine) == choice
@@ -227,14 +227,16 @@ def test_an_accelerator_is_fed_by_one_thread(fake: Fake) -> None:
     machine = Machine(4, 1 << 34, ("gpu:0", "cpu:0"))
     choice = quietly(headrace.DQN(**SMALL), "CartPole-v1", "desktop", machine)
     assert fake.tasks == [[("collect", 1, (3,)), ("learn", 1, (0,))]]
-    assert placed(choice, headrace.DQN(**SMALL), "desktop", machine).learner.device == "gpu:0"
+    (learner,) = placed(choice, headrace.DQN(**SMALL), "desktop", machine).learners
+    assert learner.device == "gpu:0"
 
 
 def test_one_process_has_every_core_for_everything(fake: Fake) -> None:
     choice = quietly(headrace.DQN(**SMALL), "CartPole-v1", "single", TWO)
     assert fake.tasks == [[("collect", 2, (0, 1))], [("learn", 2, (0, 1))]]
     assert (choice.replicas, choice.cores) == (1, {})
-    assert placed(choice, headrace.DQN(**SMALL), "single", TWO).learner.repeat == choice.repeat
+    (learner,) = placed(choice, headrace.DQN(**SMALL), "single", TWO).learners
+    assert learner.repeat == choice.repeat
 
 
 @pytest.mark.parametrize("policy", ["desktop", "dual_device", "single_learner_coarse"])

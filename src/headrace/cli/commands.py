@@ -23,9 +23,9 @@ from headrace.cli.parser import as_typed
 from headrace.cli.video import film_names, record
 from headrace.config import field_docs, literal, load_object, override, to_json
 from headrace.core.algorithm import Algorithm
+from headrace.draw.render import render
 from headrace.envs import recipe
 from headrace.errors import ConfigError, DivergenceError, HeadraceError, LoopError, UsageError
-from headrace.graph.render import render
 from headrace.policies import POLICIES
 from headrace.recorded import command_for, restore
 from headrace.seeds import seed_folders, train_seeds

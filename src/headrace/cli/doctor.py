@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import importlib.util
+import json
 import os
 import platform
 import shutil
@@ -13,9 +14,11 @@ from functools import cache
 from pathlib import Path
 
 import jax
+import psutil
 
 from headrace.extras import installing
 from headrace.machine import Machine, free_memory, gib
+from headrace.services.run import MEMBERS, RunConfig, find_run
 from headrace.version import __version__
 
 CORE = ("jax", "equinox", "optax", "gymnasium", "numpy", "safetensors", "tensorboardX")
@@ -36,6 +39,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 def doctor(options: argparse.Namespace) -> int:
     """Print what was found; nothing is changed."""
+    if options.run is not None:
+        return _members(options.run)
     machine = Machine.detect()
     rows = {
         "headrace": __version__,
@@ -53,6 +58,35 @@ def doctor(options: argparse.Namespace) -> int:
     for name, said in rows.items():  # never wrapped: some of it is there to be copied
         print(f"{name:{width}}  {said}")
     return 0
+
+
+def _members(run: str) -> int:
+    """Which process of a run executes which nodes, beside what its plan says."""
+    directory = find_run(run)
+    RunConfig.read(directory)  # refused where it is not a run
+    path = directory / MEMBERS
+    if not path.exists():
+        print(f"{directory} ran in one process: {', '.join(_planned(directory, None))}")
+        return 0
+    for member in json.loads(path.read_text()):
+        planned = _planned(directory, member["fragment"])
+        there = "running" if _lives(int(member["pid"])) else "ended"
+        cores = ",".join(str(core) for core in member["cores"])
+        print(f"{member['name']}  pid {member['pid']} ({there})  {member['device']}, cores {cores}")
+        nodes = member["nodes"] or ["(has run nothing yet)" if planned else "(a service: subscribes to cells)"]
+        print(f"  {member['fragment']}.{member['replica']}: {', '.join(nodes)}")
+        if member["nodes"] and sorted(member["nodes"]) != sorted(planned):
+            print(f"  not as drawn: the plan has {', '.join(planned)}")
+    return 0
+
+
+def _planned(directory: Path, fragment: str | None) -> list[str]:
+    plan = json.loads((directory / "plan.json").read_text())
+    return [node for one in plan["fragments"] if fragment in (None, one["id"]) for node in one["nodes"]]
+
+
+def _lives(pid: int) -> bool:
+    return psutil.pid_exists(pid) and "headrace" in " ".join(psutil.Process(pid).cmdline())
 
 
 def _extra(extra: str, packages: tuple[str, ...]) -> str:

@@ -74,7 +74,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     _algorithms(_command(commands, "algorithms", "list the algorithms and their settings", LIST))
     _tune(_command(commands, "tune", "measure this machine and choose samplers, environments, cores", TUNE))
     _bench(_command(commands, "bench", "how fast an algorithm runs here, policy by policy", BENCH))
-    _command(commands, "doctor", "what this machine has, and what is missing", "Check this machine.")
+    check = _command(commands, "doctor", "what this machine has, and what is missing", DOCTOR)
+    check.add_argument("--run", help="a run's folder, or latest: which process executes which nodes of its plan")
     if arguments[:1] and arguments[0] in SETTABLE:
         _add_settings(commands.choices[arguments[0]], arguments[1:])
     options, unknown = parser.parse_known_args(arguments)
@@ -84,6 +85,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         options.settings.append(f"{name.removeprefix(SETTING)}={vars(options).pop(name)}")
     return options
 
+
+DOCTOR = "Check this machine, or with --run the processes of a run."
 
 SETTABLE = ("train", "graph", "tune", "bench")
 """The commands that take an algorithm and its settings."""

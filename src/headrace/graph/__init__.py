@@ -1,8 +1,8 @@
 """The graph of a loop, and the passes that turn it into a plan."""
 
+from headrace.core.symbols import show
 from headrace.graph.ir import Edge, Graph, Node
-from headrace.graph.plan import Cut, Fragment, Plan, cut, fuse, loosen, with_computed
-from headrace.graph.symbolic import show
+from headrace.graph.plan import Cut, Fragment, Plan, cut, fuse, with_computed, with_staleness
 from headrace.graph.trace import trace
 from headrace.graph.verify import verify
 
@@ -15,9 +15,9 @@ __all__ = [
     "Plan",
     "cut",
     "fuse",
-    "loosen",
     "show",
     "trace",
     "verify",
     "with_computed",
+    "with_staleness",
 ]

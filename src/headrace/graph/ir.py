@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import jax
 
-from headrace.graph.operations import Insert, Operation, Sample, Step, Take
+from headrace.core.symbols import Ref
+from headrace.stores import Draw, Fill
 from headrace.types import EnvSpec, Tree, tree_bytes
 
 Kind = Literal["env", "stage", "store"]
@@ -22,11 +23,14 @@ EdgeKind = Literal["data", "cell", "replay", "rollout", "state"]
 
 
 @dataclass(frozen=True)
-class Ref:
-    """One array among what a node yields."""
+class Step:
+    """`env.step`, or all of `env.unroll`."""
 
-    node: str
-    leaf: int
+    unrolled: bool
+    """Whether one pass collects a trajectory, `[steps, num_envs, ...]`, rather than a step, `[num_envs, ...]`."""
+
+
+Operation = Step | Fill | Draw
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Node:
     """The stage, for nodes of that kind."""
     role: Role = "computing"
     domain: Side = "collect"
+    """Whether it collects, or learns from what a store gives."""
     index: int = 0
     """Its place in the graph."""
 
@@ -104,55 +109,89 @@ class Play:
 
 
 @dataclass(frozen=True, eq=False)
+class Stored:
+    """A store of the loop: who fills it, who draws from it, what it holds."""
+
+    name: str
+    fill: Node
+    draws: tuple[Node, ...]
+    struct: Tree
+    """The shapes of what one pass hands over."""
+    lead: int
+    """Axes of it before those of one row: steps, if it is given trajectories, and environments."""
+
+    @property
+    def env_axis(self) -> int:
+        """The axis of environments."""
+        return self.lead - 1
+
+    @property
+    def row(self) -> Tree:
+        """The shapes of one row."""
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[self.lead :], leaf.dtype), self.struct)
+
+    @property
+    def operation(self) -> Fill:
+        operation: Any = self.fill.operation
+        return operation  # type: ignore[no-any-return]
+
+    def require_memory(self) -> None:
+        """Refuse a store that would not fit into memory."""
+        self.operation.require(self.row)
+
+
+@dataclass(frozen=True, eq=False)
 class Domain:
     """Nodes that learn at one rate: what some stores give, and what is computed from it."""
 
+    index: int
+    """Its place among the learning domains."""
     nodes: tuple[Node, ...]
     collected: int
     """Transitions of one collecting pass, over all environments."""
 
     @cached_property
     def sources(self) -> tuple[Node, ...]:
-        """The nodes that take from a store."""
+        """The nodes that draw from a store."""
         return tuple(node for node in self.nodes if node.kind == "store")
 
     @cached_property
-    def taken(self) -> tuple[Sample | Take, ...]:
+    def draws(self) -> tuple[Draw, ...]:
         """How each of them does."""
-        return tuple(node.operation for node in self.sources if isinstance(node.operation, Sample | Take))
+        return tuple(node.operation for node in self.sources if isinstance(node.operation, Draw))
 
-    @property
-    def replays(self) -> bool:
-        """Whether all it learns from was sampled, so that several passes may run as one program."""
-        return all(isinstance(operation, Sample) for operation in self.taken)
+    @cached_property
+    def fused(self) -> bool:
+        """Whether several passes may run as one program, over batches drawn at once."""
+        return all(draw.fused for draw in self.draws)
 
     @cached_property
     def frames(self) -> int:
         """Transitions that one pass learns from."""
-        return sum(operation.frames(self.collected) for operation in self.taken)
+        return sum(draw.frames(self.collected) for draw in self.draws)
 
     @property
-    def staleness(self) -> int:
-        """How many versions behind the actor of what it takes may have been; sampled ones may be any number."""
-        return min((operation.staleness for operation in self.taken if isinstance(operation, Take)), default=0)
+    def staleness(self) -> int | None:
+        """How many versions behind the actor of what it draws may have been; None where it does not matter."""
+        return min((draw.staleness for draw in self.draws if draw.staleness is not None), default=None)
 
     @property
     def rate(self) -> Fraction:
         """Learning passes for each transition collected."""
-        return min(operation.rate(self.collected) for operation in self.taken)
+        return min(draw.rate(self.collected) for draw in self.draws)
 
     @property
     def begins(self) -> int:
         """Collecting passes after which learning is let begin."""
-        return max(-(-operation.after // self.collected) for operation in self.taken)
+        return int(max(-(-draw.after // self.collected) for draw in self.draws))
 
     def due(self, passes: int) -> int:
         """Learning passes that so many collecting passes allow."""
-        return min(operation.due(self.collected, passes) for operation in self.taken)
+        return min([draw.due(self.collected, passes) for draw in self.draws])
 
     def needed(self, learned: int) -> int:
         """Collecting passes that so many learning passes need."""
-        return max(operation.needed(self.collected, learned) for operation in self.taken)
+        return max(draw.needed(self.collected, learned) for draw in self.draws)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,9 +225,20 @@ class Graph:
         return node
 
     @property
+    def steps(self) -> int:
+        """Environment steps of one collecting pass."""
+        return self.only("env.step").times
+
+    @property
     def collected(self) -> int:
         """Transitions of one collecting pass, over all environments."""
-        return self.spec.num_envs * self.only("env.step").times
+        return self.spec.num_envs * self.steps
+
+    @property
+    def unrolled(self) -> bool:
+        """Whether one pass collects a trajectory, `[steps, num_envs, ...]`, rather than a step, `[num_envs, ...]`."""
+        operation = self.only("env.step").operation
+        return isinstance(operation, Step) and operation.unrolled
 
     @cached_property
     def domains(self) -> tuple[Domain, ...]:
@@ -199,50 +249,26 @@ class Graph:
             joined = [held for held in sets if any(other.id in takes for other in held)]
             sets = [held for held in sets if held not in joined] + [[*(n for held in joined for n in held), node]]
         sets = sorted((sorted(held, key=lambda node: node.index) for held in sets), key=lambda held: held[0].index)
-        return tuple(Domain(tuple(held), self.collected) for held in sets)
+        return tuple(Domain(i, tuple(held), self.collected) for i, held in enumerate(sets))
+
+    @cached_property
+    def domain_of(self) -> dict[str, int]:
+        """The learning domain of each node that learns, by its number."""
+        return {node.id: domain.index for domain in self.domains for node in domain.nodes}
+
+    @cached_property
+    def stores(self) -> dict[str, Stored]:
+        """The stores, by name, in the order in which the loop fills them."""
+        found = {}
+        for fill in self.where(kind="store", domain="collect"):
+            edges = [edge for edge in self.edges if edge.source == fill.id]
+            struct = edges[0].struct
+            given = 2 if self.unrolled or edges[0].kind == "rollout" else 1
+            draws = tuple(self.by_id[edge.target] for edge in edges)
+            found[fill.store] = Stored(fill.store, fill, draws, struct, given)
+        return found
 
     @property
-    def domain(self) -> Domain:
-        """The learning domain, where there is one."""
-        (domain,) = self.domains
-        return domain
-
-    @property
-    def source(self) -> Node:
-        """Where the learning domain begins: the node that takes from the store."""
-        (node,) = self.domain.sources
-        return node
-
-    @property
-    def sink(self) -> Node:
-        """Where the collecting domain ends: the node that fills the store."""
-        (node,) = (node for node in self.where(kind="store", domain="collect"))
-        return node
-
-    @property
-    def capacity(self) -> int:
-        """Transitions that a replay store remembers."""
-        operation = self.sink.operation
-        assert isinstance(operation, Insert)
-        return operation.capacity
-
-    @property
-    def stored(self) -> Tree:
-        """The shapes of what one pass hands to the store."""
-        return next(edge.struct for edge in self.edges if edge.kind in ("replay", "rollout"))
-
-    @property
-    def unrolled(self) -> bool:
-        """Whether one pass collects a trajectory, `[steps, num_envs, ...]`, rather than a step, `[num_envs, ...]`."""
-        operation = self.only("env.step").operation
-        return isinstance(operation, Step) and operation.unrolled
-
-    @property
-    def env_axis(self) -> int:
-        """The axis of environments in what is stored: a rollout store is given trajectories, if only of one step."""
-        return 1 if self.on_policy or self.unrolled else 0
-
-    @property
-    def on_policy(self) -> bool:
-        """Whether it learns from each trajectory as it comes."""
-        return not self.domain.replays
+    def staleness(self) -> int | None:
+        """How many versions behind an actor may be that feeds the pickiest domain; None where it does not matter."""
+        return min((d.staleness for d in self.domains if d.staleness is not None), default=None)

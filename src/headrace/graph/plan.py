@@ -15,16 +15,18 @@ import jax
 
 from headrace.errors import PlanError
 from headrace.graph.ir import Edge, EdgeKind, Graph, Node
-from headrace.graph.operations import Sample, Take
 from headrace.types import Tree
 
-Channel = Literal["latest", "queue", "table", "lockstep", "reduce", "central"]
+Channel = Literal["stream", "latest", "queue", "table", "reduce", "apply"]
 """How an edge is carried. The last two carry gradients: averaged over replicas, or to the one fragment that applies."""
 
-CHANNELS: dict[EdgeKind, Channel] = {"cell": "latest", "rollout": "queue", "replay": "table", "data": "lockstep"}
+CHANNELS: dict[EdgeKind, Channel] = {"cell": "latest", "rollout": "queue", "replay": "table", "data": "stream"}
 """The channel that fits what flows; the environment's own state has none, it cannot be cut."""
 
-STALE: tuple[Channel, ...] = ("latest", "central")
+GRADIENTS: tuple[Channel, ...] = ("reduce", "apply")
+"""Those that carry gradients."""
+
+STALE: tuple[Channel, ...] = ("latest", "apply")
 """Those whose reader may be behind."""
 
 FUSED_UPDATES = 8
@@ -80,11 +82,6 @@ class Plan:
         return {node: fragment for fragment in reversed(self.fragments) for node in fragment.nodes}
 
     @property
-    def learner(self) -> Fragment:
-        """The fragment that takes from the store."""
-        return self.fragment_of[self.graph.source.id]
-
-    @property
     def learners(self) -> tuple[Fragment, ...]:
         """The fragments that learn, in the order in which the loop calls them."""
         writing = [node for node in self.graph.where(domain="learn") if node.writes]
@@ -96,24 +93,9 @@ class Plan:
         return self.fragment_of["env.step"]
 
     @property
-    def filler(self) -> Fragment:
-        """The fragment that fills the store."""
-        return self.fragment_of[self.graph.sink.id]
-
-    @property
-    def loops(self) -> bool:
-        """Whether one fragment both fills the store and learns from it, in the loop's own order."""
-        return self.filler is self.learner
-
-    @property
-    def remote(self) -> bool:
-        """Whether environments are stepped in another fragment than the one that acts."""
-        return self.collector is not self.filler
-
-    @property
     def gradients(self) -> Channel | None:
         """How gradients cross between replicas of the loop; None where there is one."""
-        return next((cut.channel for cut in self.cuts if cut.channel in ("reduce", "central")), None)
+        return next((cut.channel for cut in self.cuts if cut.channel in GRADIENTS), None)
 
     @property
     def alone(self) -> bool:
@@ -126,14 +108,21 @@ class Plan:
         return len(self.fragments) == 1 and self.graph.spec.pure
 
     @property
-    def parts(self) -> int:
-        """Replicas of the whole loop, each with environments and a store of its own."""
-        return self.learner.replicas if self.gradients else 1
+    def shares(self) -> int:
+        """Replicas of the whole loop, each with environments and stores of its own, whose gradients cross."""
+        return self.collector.replicas if self.gradients else 1
 
     @property
-    def collecting(self) -> int:
-        """How many sets of environments there are, each acted in by one call."""
-        return self.collector.groups if self.remote else self.collector.replicas
+    def beside(self) -> bool:
+        """Whether one fragment collects, and only collects, beside others that learn."""
+        collecting = {node.id for node in self.graph.where(domain="collect")}
+        return set(self.collector.nodes) == collecting and {*self.fragments} == {self.collector, *self.learners}
+
+    @property
+    def turns(self) -> bool:
+        """Whether collecting and learning take turns: nothing that acts is allowed to be stale."""
+        acting = [cut.staleness for cut in self.cuts if self.graph.by_id[cut.target].domain == "collect"]
+        return max(acting, default=0) == 0
 
     def crosses(self, edge: Edge) -> bool:
         """Whether a fragment needs what an edge carries and does not compute it."""
@@ -191,7 +180,7 @@ def cut(
     policy: str,
     fragments: tuple[Fragment, ...],
     staleness: int,
-    gradients: Literal["reduce", "central"] | None = None,
+    gradients: Literal["reduce", "apply"] | None = None,
 ) -> Plan:
     """Divide a graph into fragments; every edge between two of them becomes a channel.
 
@@ -199,7 +188,7 @@ def cut(
     loop cross.
     """
     cuts = tuple(
-        Cut(edge.source, edge.target, edge.what, channel_of(graph, edge), staleness if edge.kind == "cell" else 0)
+        Cut(edge.source, edge.target, edge.what, CHANNELS[edge.kind], staleness if edge.kind == "cell" else 0)
         for edge in graph.edges
         if edge.kind in CHANNELS and crosses(edge, fragments)
     )
@@ -215,31 +204,21 @@ def crosses(edge: Edge, fragments: Iterable[Fragment]) -> bool:
 
 
 def with_computed(graph: Graph, nodes: Iterable[Node]) -> tuple[str, ...]:
-    """The ids of learning stages, with those of the pure stages they take from, in the loop's order.
-
-    A pure stage may stand in several fragments: its random key is the same wherever it is computed.
-    """
+    """The ids of learning stages, with those of what they take that may stand in several fragments, in the loop's
+    order: what draws from a store and pure stages, whose random keys are the same wherever they run."""
     wanted = {node.id for node in nodes}
-    for node in reversed(graph.where(domain="learn", kind="stage")):
+    for node in reversed(graph.where(domain="learn")):
         if node.id in wanted:
-            wanted |= {ref.node for ref in node.sources if pure(graph.by_id[ref.node])}
+            wanted |= {ref.node for ref in node.sources if repeatable(graph.by_id[ref.node])}
     return tuple(node.id for node in graph.nodes if node.id in wanted)
 
 
-def pure(node: Node) -> bool:
-    """Whether a node only computes, from what a store gives."""
-    return node.domain == "learn" and node.kind == "stage" and not node.writes
+def repeatable(node: Node) -> bool:
+    """Whether a node may run in several fragments: it learns nothing, and gives the same wherever it runs."""
+    return node.domain == "learn" and not node.writes
 
 
-def channel_of(graph: Graph, edge: Edge) -> Channel:
-    """What fits an edge. What a store gives need not cross: whoever learns from it takes its own."""
-    source = graph.by_id[edge.source]
-    if edge.kind == "data" and isinstance(source.operation, Sample | Take):
-        return CHANNELS[source.operation.store]
-    return CHANNELS[edge.kind]
-
-
-def loosen(plan: Plan, staleness: int) -> Plan:
+def with_staleness(plan: Plan, staleness: int) -> Plan:
     """The plan with another bound wherever a cell may be read stale at all."""
     cuts = tuple(dataclasses.replace(cut, staleness=staleness) if cut.channel in STALE else cut for cut in plan.cuts)
     if staleness and not any(cut.channel in STALE for cut in cuts):
@@ -257,29 +236,32 @@ def fuse(plan: Plan, cores: int | None = None) -> Plan:
     run several passes as one program, where the loop's rate gives them several to run.
     """
     plan = plan if cores is None else _batched(plan, cores)
-    if plan.graph.on_policy or plan.gradients == "central":
+    graph = plan.graph
+    rates = [domain.rate for domain in graph.domains if domain.fused]
+    if not rates or plan.gradients == "apply":
         return plan  # each gradient is sent as it comes
-    repeat = max(1, min(FUSED_UPDATES, int(FUSED_INSERTS * plan.graph.domain.rate)))
+    repeat = max(1, min(FUSED_UPDATES, int(FUSED_INSERTS * min(rates))))
+    several = {node.id for domain in graph.domains if domain.fused for node in domain.nodes}
 
     def fused(fragment: Fragment) -> Fragment:
-        learns = any(plan.graph.by_id[node].domain == "learn" for node in fragment.nodes if node in plan.graph.by_id)
-        return dataclasses.replace(fragment, repeat=repeat) if learns else fragment
+        return dataclasses.replace(fragment, repeat=repeat) if several & set(fragment.nodes) else fragment
 
     return dataclasses.replace(plan, fragments=tuple(fused(fragment) for fragment in plan.fragments))
 
 
 def _batched(plan: Plan, cores: int) -> Plan:
     collector, envs = plan.collector, plan.graph.spec.num_envs
-    if plan.loops or plan.remote or collector.replicas <= cores or envs % collector.replicas:
+    collecting = {node.id for node in plan.graph.where(domain="collect")}
+    if set(collector.nodes) != collecting or collector.replicas <= cores or envs % collector.replicas:
         return plan
     number = max(n for n in range(1, cores + 1) if envs % n == 0)
     merged = dataclasses.replace(collector, replicas=number, asked=collector.replicas)
     return dataclasses.replace(plan, fragments=tuple(merged if f is collector else f for f in plan.fragments))
 
 
-def part_algorithm(plan: Plan, algorithm: Any) -> Any:
-    """The algorithm as one replica of the whole loop has it: with its share of environments, store and batches."""
-    return type(algorithm)(algorithm.config.share(plan.parts, batches=plan.gradients == "reduce"))
+def share_of(plan: Plan, algorithm: Any) -> Any:
+    """The algorithm as one replica of the whole loop has it: with its share of environments, stores and batches."""
+    return type(algorithm)(algorithm.config.share(plan.shares, batches=plan.gradients == "reduce"))
 
 
 def _plain(struct: Tree, of: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -18,23 +19,17 @@ import jax.numpy as jnp
 
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
-from headrace.core.handles import Env, Replay, Rollout
+from headrace.core.handles import Env
 from headrace.core.stage import BoundStage, recording
+from headrace.core.symbols import Ref, Symbol, as_struct, is_shape, show
 from headrace.errors import HeadraceError, LoopError, nearest
-from headrace.graph.ir import Bound, Edge, Graph, Node, Play, Ref, Role, Side
-from headrace.graph.operations import Sample, Take
-from headrace.graph.symbolic import (
-    Symbol,
-    SymbolicEnv,
-    SymbolicReplay,
-    SymbolicRollout,
-    as_struct,
-    eval_shape,
-    is_shape,
-    shapes,
-    show,
-)
+from headrace.graph.ir import Bound, Edge, Graph, Node, Play, Role, Side
+from headrace.graph.symbolic import SymbolicEnv, eval_shape, shapes
+from headrace.stores import KINDS, Draw
 from headrace.types import EnvSpec, Tree
+
+RESERVED = ("cells", "env", "obs", "tables")
+"""Names that a checkpoint has for what is no store."""
 
 _traced: WeakValueDictionary[Any, Graph] = WeakValueDictionary()
 """The graphs that somebody has, by what they follow from."""
@@ -49,9 +44,25 @@ def trace(algorithm: Algorithm[Any], spec: EnvSpec) -> Graph:
         with recording(tracer):
             algorithm.loop(**_handles(algorithm, tracer))
         graph = tracer.graph()
+        _check_rates(graph)
         if key is not None:
             _traced[key] = graph
     return graph
+
+
+def _check_rates(graph: Graph) -> None:
+    """Refuse a domain whose trajectories would pile up because the batches that come with them are due less often."""
+    for domain in graph.domains:
+        taken = [node for node in domain.sources if isinstance(node.operation, Draw) and not node.operation.fused]
+        for node in domain.sources if taken else ():
+            how: Any = node.operation
+            if how.fused and (how.after or how.rate(graph.collected) * graph.collected < 1):
+                raise LoopError(
+                    f"the loop learns from '{taken[0].store}', each trajectory once, and in the same pass from "
+                    f"'{node.store}', so a batch must be due with every pass of {graph.collected} transitions; sample "
+                    f"with after=0 and per_insert of at least {how.size / graph.collected:g}, or learn from each in a "
+                    "stage of its own."
+                )
 
 
 def _identity(algorithm: Algorithm[Any], spec: EnvSpec) -> Any:
@@ -108,6 +119,8 @@ class Tracer:
         """Note the shapes of what a store is given; once, so that its rows are of one kind."""
         if store in self.kept:
             raise LoopError(f"the loop fills '{store}' twice; fill it once, or use two stores.")
+        if store in RESERVED:
+            raise LoopError(f"a store cannot be called '{store}', as a checkpoint calls something else; rename it.")
         self.kept[store] = value
 
     def symbols(self, node_id: str, output: Tree) -> Tree:
@@ -210,8 +223,9 @@ class Tracer:
     def graph(self) -> Graph:
         """Infer roles, add the edges that cells, stores and the environment's state imply, and check the whole."""
         self._complete()
-        learning = self._downstream([n.id for n in self.nodes if n.name.endswith((".sample", ".take"))])
+        learning = self._downstream([n.id for n in self.nodes if isinstance(n.operation, Draw)])
         acting = self._downstream([n.id for n in self.nodes if n.name == "env.observe"])
+        step = next(i for i, node in enumerate(self.nodes) if node.name == "env.step")
 
         def settled(index: int, node: Node) -> Node:
             domain: Side = "learn" if node.id in learning else "collect"
@@ -220,7 +234,7 @@ class Tracer:
                 role = "environment" if node.kind == "env" else "storing"
             elif node.writes:
                 role = "learning"
-            elif node.id in acting and domain == "collect" and self._reaches(node.id, "env.step"):
+            elif node.id in acting and domain == "collect" and index < step:
                 role = "acting"
             return dataclasses.replace(node, role=role, domain=domain, index=index)
 
@@ -274,9 +288,10 @@ class Tracer:
                 if bound.cell in writer:
                     edges.append(Edge(writer[bound.cell], node.id, bound.cell, cells[bound.cell], "cell"))
         for node in nodes:
-            if isinstance(node.operation, Sample | Take):
-                what = "transition" if node.operation.store == "replay" else "trajectory"
-                edges.append(Edge(node.operation.filler, node.id, what, self.kept[node.store], node.operation.store))
+            if isinstance(node.operation, Draw):
+                kind: Any = node.operation.kind
+                what = "transition" if kind == "replay" else "trajectory"
+                edges.append(Edge(node.operation.filler, node.id, what, self.kept[node.store], kind))
         edges.append(Edge("env.step", "env.observe", "state", (), "state"))
         return edges
 
@@ -287,9 +302,6 @@ class Tracer:
                 found.add(node.id)
         return found
 
-    def _reaches(self, node_id: str, goal: str) -> bool:
-        return goal in {node.name for node in self.nodes if node.id in self._downstream([node_id])}
-
     def _complete(self) -> None:
         """Refuse a loop with a part missing."""
         names = [node.name for node in self.nodes]
@@ -298,29 +310,36 @@ class Tracer:
             raise LoopError(
                 f"{who} must step its environment once (env.step or env.unroll), got {names.count('env.step')}."
             )
-        takes = [name for name in names if name.endswith((".sample", ".take"))]
-        if len(takes) != 1:
-            raise LoopError(f"{who} must take from one store, once (sample or take), got {len(takes)} times.")
-        unread = [store for store in self.kept if not takes[0].startswith(f"{store}.")]
+        draws = [node for node in self.nodes if isinstance(node.operation, Draw)]
+        if not draws:
+            raise LoopError(f"{who} must take from a store (sample or take); what it collects is not learned from.")
+        twice = next((node for node in draws if node.id != node.name), None)
+        if twice is not None:
+            raise LoopError(f"{who} takes from '{twice.store}' twice; take once and give that to several stages.")
+        unread = [store for store in self.kept if store not in {node.store for node in draws}]
         if unread:
             raise LoopError(f"{who} fills the store '{unread[0]}', but nothing takes from it; remove it.")
         if not any(node.writes for node in self.nodes):
             raise LoopError(f"{who} never learns: no stage it calls writes a cell.")
-        store = takes[0].partition(".")[0]
-        learning = self._downstream([n.id for n in self.nodes if n.name == takes[0]])
+        learning = self._downstream([node.id for node in draws])
         for node in self.nodes:
             if node.writes and node.id not in learning:
                 raise LoopError(
                     f"stage '{node.id}' writes '{node.writes[0].cell}' while collecting; "
                     "call it on what the store gives (sample or take)."
                 )
-            if node.id in learning and node.name in ("env.step", *(f"{store}.{fill}" for fill in ("insert", "put"))):
+            if node.id in learning and (node.kind == "env" or (node.kind == "store" and node not in draws)):
                 raise LoopError(f"{who} uses what the store gives in {node.name}; a store is for stages that learn.")
             past = next((ref.node for ref in node.sources if ref.node not in learning), None)
             if node.id in learning and past is not None:
                 raise LoopError(
                     f"stage '{node.id}' is called on what the store gives and on what {past} gives, which does not "
                     "pass through the store; keep it with the transition (extra) and call the stage on the batch."
+                )
+        for node in draws:
+            if not any(other.writes for other in self.nodes if other.id in self._downstream([node.id])):
+                raise LoopError(
+                    f"{who} takes from '{node.store}', but no stage that learns is called on it; remove it."
                 )
 
 
@@ -333,11 +352,8 @@ def _kind(value: Any) -> str:
 
 def _handles(algorithm: Algorithm[Any], tracer: Tracer) -> dict[str, Any]:
     """A recording handle for each argument of the loop, by its annotation."""
-    makers: dict[Any, Callable[[str], Any]] = {
-        Env: lambda name: SymbolicEnv(tracer),
-        Replay: lambda name: SymbolicReplay(tracer, name),
-        Rollout: lambda name: SymbolicRollout(tracer, name),
-    }
+    makers: dict[Any, Callable[[str], Any]] = {Env: lambda name: SymbolicEnv(tracer)}
+    makers |= {kind.handle: partial(kind.recorder, tracer) for kind in KINDS}
     hints = inspect.get_annotations(type(algorithm).loop, eval_str=True)
     names = list(inspect.signature(algorithm.loop).parameters)
     for name in names:

@@ -9,10 +9,11 @@ from collections import Counter
 
 import equinox as eqx
 
+from headrace.core.symbols import is_shape, show
 from headrace.errors import PlanError
-from headrace.graph.executed import EXECUTED
-from headrace.graph.plan import CHANNELS, Plan, part_algorithm, pure
-from headrace.graph.symbolic import is_shape, shapes, show
+from headrace.graph.laws import LAWS
+from headrace.graph.plan import CHANNELS, GRADIENTS, Plan, repeatable, share_of
+from headrace.graph.symbolic import shapes
 from headrace.graph.trace import cells_of
 from headrace.machine import Machine
 
@@ -25,14 +26,15 @@ def verify(plan: Plan, machine: Machine) -> Plan:
 
 
 def every_node_once(plan: Plan, machine: Machine) -> None:
-    """The fragments are a partition of the graph, but for pure stages of learning: several may compute the same."""
+    """The fragments are a partition of the graph, but for what draws from a store and pure stages of learning: several
+    fragments may have the same."""
     known = plan.graph.by_id
     placed = Counter(node for fragment in plan.fragments for node in fragment.nodes)
     for node in placed:
         if node not in known:
             raise PlanError(f"policy '{plan.policy}' places '{node}', which this graph does not have; place its nodes.")
         twice = any(fragment.nodes.count(node) > 1 for fragment in plan.fragments)
-        if placed[node] > 1 and (twice or not pure(known[node])):
+        if placed[node] > 1 and (twice or not repeatable(known[node])):
             raise PlanError(f"policy '{plan.policy}' places '{node}' {placed[node]} times; place each node once.")
     missing = sorted(set(known) - set(placed))
     if missing:
@@ -54,13 +56,7 @@ def fragments_distinct(plan: Plan, machine: Machine) -> None:
 def every_edge_carried(plan: Plan, machine: Machine) -> None:
     """What crosses between two fragments has a channel."""
     for edge in plan.graph.edges:
-        source, apart = plan.graph.by_id[edge.source], plan.crosses(edge)
-        if apart and edge.kind == "data" and source.domain == "learn" and source.kind == "stage":
-            more = f", or place {edge.source}, which is pure, in both" if pure(source) else ""
-            raise PlanError(
-                f"policy '{plan.policy}' learns in {edge.source} and {edge.target} apart, but the second needs what "
-                f"the first computes, which nothing carries; keep them in one fragment{more}."
-            )
+        apart = plan.crosses(edge)
         if apart and edge.kind in CHANNELS and plan.cut_of(edge) is None:
             raise PlanError(
                 f"policy '{plan.policy}' has no channel for '{edge.what}' from {edge.source} to {edge.target}; "
@@ -77,9 +73,9 @@ def never_ahead(plan: Plan, machine: Machine) -> None:
 
 def fresh_enough(plan: Plan, machine: Machine) -> None:
     """An on-policy loop learns from no staler data than it says it can correct for."""
-    if not plan.graph.on_policy:
+    allowed = plan.graph.staleness
+    if allowed is None:
         return
-    allowed = plan.graph.domain.staleness
     for cut in plan.cuts:
         if cut.channel == "latest" and plan.graph.by_id[cut.target].domain == "collect" and cut.staleness > allowed:
             raise PlanError(
@@ -101,7 +97,7 @@ def environment_whole(plan: Plan, machine: Machine) -> None:
 
 def one_writer(plan: Plan, machine: Machine) -> None:
     """A fragment that writes cells has one replica, unless its gradients are reduced."""
-    reduced = {cut.source for cut in plan.cuts if cut.channel in ("reduce", "central")}
+    reduced = {cut.source for cut in plan.cuts if cut.channel in GRADIENTS}
     for fragment in plan.fragments:
         for node in fragment.nodes:
             if fragment.replicas > 1 and plan.graph.by_id[node].writes and node not in reduced:
@@ -114,7 +110,7 @@ def one_writer(plan: Plan, machine: Machine) -> None:
 
 def gradients_cross(plan: Plan, machine: Machine) -> None:
     """Only a loop that is replicated as a whole has gradients to send."""
-    if plan.gradients is not None and not plan.loops:
+    if plan.gradients is not None and any(0 < len(f.nodes) < len(plan.graph.nodes) for f in plan.fragments):
         raise PlanError(
             f"policy '{plan.policy}' has gradients cross between learners that do not collect for themselves; "
             "keep the whole loop in one fragment."
@@ -140,14 +136,16 @@ def environments_divide(plan: Plan, machine: Machine) -> None:
 
 def cells_whole(plan: Plan, machine: Machine) -> None:
     """A cell is the same for all replicas: its shapes do not follow from how many environments one of them has."""
-    graph, sets = plan.graph, plan.collecting
+    graph, shares = plan.graph, plan.shares
+    acts = [plan.fragment_of[node.id].replicas for node in graph.where(domain="collect", kind="stage")]
+    sets = max(acts, default=1) * plan.collector.groups
     if sets == 1:
         return
     algorithm = graph.where(kind="stage")[0].function.algorithm
     spec = graph.spec.with_envs(graph.spec.num_envs // sets)
-    found = cells_of(part_algorithm(plan, algorithm) if plan.parts > 1 else algorithm, spec)
+    found = cells_of(share_of(plan, algorithm) if shares > 1 else algorithm, spec)
     acting = {bound.cell for node in graph.where(domain="collect") for bound in node.reads}
-    for name in graph.cells if plan.parts > 1 else acting:
+    for name in graph.cells if shares > 1 else acting:
         own, all_ = eqx.filter(found[name].module, is_shape), graph.cells[name]
         if shapes(own) != shapes(all_):
             raise PlanError(
@@ -185,5 +183,5 @@ RULES = (
     environments_divide,
     devices_exist,
     cells_whole,
-    *EXECUTED,
+    *LAWS,
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from headrace.compile.gradients import sends_gradients
 from headrace.errors import PlanError
 from headrace.graph import Fragment, Graph, Plan, cut
-from headrace.graph.gradients import sends_gradients
 from headrace.machine import Machine
 from headrace.policies.single_learner_coarse import loops
 
@@ -23,4 +23,4 @@ def central(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan
         Fragment("work", everything, replicas=number, device=machine.devices[0]),
         Fragment("apply", (), device=machine.devices[0]),
     )
-    return cut(graph, "central", fragments, staleness=number, gradients="central")
+    return cut(graph, "central", fragments, staleness=number, gradients="apply")

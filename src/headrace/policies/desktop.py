@@ -23,7 +23,7 @@ def desktop(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan
     learn = Fragment(
         "learn", tuple(node.id for node in graph.where(domain="learn")), device=machine.devices[0], cores=learning
     )
-    return cut(graph, "desktop", (collect, learn), staleness=0 if graph.on_policy else STALENESS)
+    return cut(graph, "desktop", (collect, learn), staleness=STALENESS if graph.staleness is None else 0)
 
 
 def split(graph: Graph, machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -33,7 +33,7 @@ def split(graph: Graph, machine: Machine) -> tuple[tuple[int, ...], tuple[int, .
     On the processor learning takes far more than collecting, at the rates replay loops ask for.
     """
     cores = tuple(range(machine.cores))
-    if len(cores) == 1 or (graph.on_policy and not graph.domain.staleness):
+    if len(cores) == 1 or graph.staleness == 0:
         return cores, cores
     learning = 1 if machine.devices[0] != machine.host else max(1, 3 * len(cores) // 4)
     return cores[learning:], cores[:learning]

@@ -15,7 +15,7 @@ def dual_device(graph: Graph, machine: Machine, replicas: int | None = None) -> 
     learning = graph.where(domain="learn", role="learning")
     first = [node for node in learning if all(bound.cell not in acting for bound in node.writes)]
     second = [node for node in learning if node not in first]
-    if not first or graph.on_policy:
+    if not first or graph.staleness is not None:
         raise PlanError(
             f"policy 'dual_device' learns what acts apart from what judges, but {graph.algorithm} learns both in stage "
             f"'{learning[0].id}'; use desktop."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.graph import Fragment, Graph, Node, Plan, cut
+from headrace.graph import Fragment, Graph, Node, Plan, cut, with_computed
 from headrace.machine import Machine
 from headrace.policies.single_learner_coarse import REPLAY_STALENESS, share
 from headrace.policies.single_learner_fine import apart
@@ -16,9 +16,6 @@ def environments(graph: Graph, machine: Machine, replicas: int | None = None) ->
         return apart(graph, machine, "environments", workers, groups=1)
     stepping = tuple(node.id for node in graph.where(kind="env"))
     acting = tuple(node.id for node in graph.where(domain="collect") if node.id not in stepping)
-    learning = {node.id for agent in agents for node in agent}
-    # What takes from the store stands with the first agent; the others take their own.
-    rest = tuple(node.id for node in graph.where(domain="learn") if node.id not in learning)
     devices = machine.devices
     fragments = (
         Fragment("environments", stepping, replicas=workers, device=machine.host),
@@ -26,13 +23,13 @@ def environments(graph: Graph, machine: Machine, replicas: int | None = None) ->
         *(
             Fragment(
                 f"agent_{i}",
-                (*(rest if i == 0 else ()), *(node.id for node in agent)),
+                with_computed(graph, agent),
                 device=devices[i % len(devices)],
             )
             for i, agent in enumerate(agents)
         ),
     )
-    return cut(graph, "environments", fragments, staleness=0 if graph.on_policy else REPLAY_STALENESS)
+    return cut(graph, "environments", fragments, staleness=REPLAY_STALENESS if graph.staleness is None else 0)
 
 
 def independent(graph: Graph) -> list[list[Node]]:

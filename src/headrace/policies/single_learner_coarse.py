@@ -19,7 +19,7 @@ def single_learner_coarse(graph: Graph, machine: Machine, replicas: int | None =
         Fragment("collect", collect, replicas=number, device=machine.devices[0]),
         Fragment("learn", learn, device=machine.devices[0]),
     )
-    return cut(graph, "single_learner_coarse", fragments, staleness=0 if graph.on_policy else REPLAY_STALENESS)
+    return cut(graph, "single_learner_coarse", fragments, staleness=REPLAY_STALENESS if graph.staleness is None else 0)
 
 
 def loops(graph: Graph, most: int, batches: bool) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.core.cells import Cell, Learned
+from headrace.compile.cells import optimiser_steps
+from headrace.core.cells import Cell
 from headrace.services.evaluate import Score
 from headrace.services.progress import Progress
 
@@ -81,6 +83,29 @@ class Runtime(ABC):
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         """Go on from what `state` gave."""
 
+    @property
+    def refines(self) -> bool:
+        """Whether the number of learning passes in one program may change while it runs, by `fuse`."""
+        return False
+
+    @property
+    def repeat(self) -> int:
+        """Learning passes in one program, where there may be several."""
+        return 1
+
+    def fuse(self, repeat: int) -> None:
+        """Have so many learning passes run as one program from now on, where it `refines`."""
+        raise NotImplementedError
+
+    def pids(self) -> dict[str, int]:
+        """The processes that do the work, by name."""
+        return {"all": os.getpid()}
+
+    def members(self) -> list[dict[str, Any]]:
+        """What each process runs, as plain values: its name, pid, fragment and replica, device, cores, and the nodes
+        that it says it has run."""
+        return []
+
     def take_score(self) -> Score | None:
         """An evaluation that the runtime itself made since it was last asked."""
         return None
@@ -99,8 +124,3 @@ class Runtime(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of environments and memory."""
-
-
-def optimiser_steps(cells: dict[str, Cell]) -> int:
-    """The steps of the cell that had most."""
-    return max((int(cell.updates) for cell in cells.values() if isinstance(cell, Learned)), default=0)

@@ -1,12 +1,12 @@
-"""The inline runtime: any plan, all replicas, in one process, in a fixed order.
+"""The inline runtime: any plan, all replicas of all fragments, in one process, in the loop's order.
 
-A cycle collects until the loop's rate has earned the learning passes that are fused into one program,
-then runs them. A plan of one fragment over a JAX environment is one XLA program altogether (pure.py).
+The sections are those that run in processes of their own elsewhere, over memory of this process. All share one list of
+cells, so nothing is published. A plan of one fragment over a JAX environment is one XLA program altogether (pure.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,181 +14,227 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from headrace.compile.cells import CellLayout, make_cells, shared
+from headrace.compile.programs import Programs
+from headrace.compile.replicas import averaging, part_of, together
+from headrace.compile.rng import PassRng
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
-from headrace.envs import make
-from headrace.graph import Node, Plan
-from headrace.graph.compile import Programs, Shelf, Ticket, make_cells, shared, stages
-from headrace.graph.gradients import apply, gradient
-from headrace.graph.replicated import averaging, part_of, together
+from headrace.envs import HostEnv, make
+from headrace.exec.apply import Applier, GradientWorker
+from headrace.exec.cells import Cells
+from headrace.exec.collect import Collect, Pass
+from headrace.exec.group import Group, mesh_of
+from headrace.exec.learn import Learn
+from headrace.fabric.memory import local
+from headrace.graph import Plan
+from headrace.graph.sections import Section, Sections
 from headrace.runtimes.base import PLAIN, Options, Runtime
-from headrace.runtimes.group import Group, mesh_of
-from headrace.runtimes.part import Part, sets_of, table_of
+from headrace.runtimes.hosted import hosted
 from headrace.runtimes.pure import Pure
-from headrace.runtimes.remote import local_envs
+from headrace.runtimes.stored import settled, stored_contents, stored_fill
 from headrace.runtimes.watch import Watch
 from headrace.services.progress import Progress
 
 
 def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options = PLAIN) -> Runtime:
     """A runtime in this process. To debug, nothing is compiled: print and breakpoints work in stages."""
-    spec = plan.graph.spec
     if plan.one_program and not options.debug:
-        return Pure(plan, algorithm, make(env, spec.num_envs // plan.parts), seed, options)  # type: ignore[arg-type]
-    kind = Central if plan.gradients == "central" else Inline
-    return kind(plan, algorithm, env, seed, options)
+        return Pure(plan, algorithm, make(env, plan.graph.spec.num_envs // plan.shares), seed, options)  # type: ignore[arg-type]
+    return Inline(plan, algorithm, env, seed, options)
 
 
 class Inline(Runtime):
     """Host environments, stores in host memory, stages compiled (or not, to debug)."""
 
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options):
-        self.plan = plan
-        self.debug = debug = options.debug
+        self.plan, self.debug = plan, options.debug
+        self.jit: Callable[..., Any] = _as_it_is if options.debug else jax.jit
         self.progress = Progress()
-        self.repeat = plan.learner.repeat
-        self.collected = plan.graph.collected
-        self.domain = plan.graph.domain
-        self.jit: Callable[..., Any] = _as_it_is if debug else jax.jit
+        for store in plan.graph.stores.values():
+            store.require_memory()  # before anything is made
         self.graph = part_of(plan, algorithm)
-        # First: a store that does not fit is refused before anything is made.
-        tables = [table_of(plan, self.graph) for _ in range(plan.parts)]
-        cells = make_cells(algorithm, plan.graph, seed)
-        self.shelf = Shelf(cells)
-        self.flat = self.shelf.flat(cells)
-        self.programs = Programs(self.graph, self.shelf)
-        self.parts = [
-            Part(self.graph, self.programs, local_envs(plan, env), table, seed, i * sets_of(plan), self.jit)
-            for i, table in enumerate(tables)
-        ]
-        self.group: Group | None = None
-        self.watch = Watch(self.graph, options.on_divergence)
-        self.stages = [stages(self.graph, fragment) for fragment in plan.learners]
-        self.learns = self._learners()
+        made = make_cells(algorithm, plan.graph, seed)
+        self.layout = CellLayout(made)
+        self.cells_held = Cells(self.layout.flat(made))
+        self.watch = Watch(plan.graph, options.on_divergence)
+        self.sections = sections = Sections(plan)
+        self.fabric = local(sections, self.graph, self.layout)
+        programs = Programs(self.graph, self.layout)
 
-    def _learners(self) -> list[Callable[..., Any]]:
-        """A program for each learning fragment."""
-        number = self.plan.parts
-        mesh = mesh_of(number)
+        def envs(section: Section) -> list[HostEnv]:
+            if not any(node.kind == "env" for node in section.nodes):
+                return []
+            number = plan.graph.spec.num_envs // (sections.groups * section.fragment.replicas)
+            return [hosted(make(env, number)) for _ in range(sections.groups)]
+
+        self.collects = [
+            Collect(section, replica, self.fabric, programs, self.cells_held, envs(section), seed, self.jit)
+            for section in sections.collecting
+            for replica in range(section.fragment.replicas)
+        ]
+        for collect in self.collects:
+            collect.start(0)
+        self.learns = [
+            Learn(section, replica, self.fabric, programs, self.cells_held, seed, self.watch.take, self.jit)
+            for section in sections.learning
+            for replica in range(section.fragment.replicas)
+        ]
+        self.workers = [
+            GradientWorker(learn, self.fabric, learn.replica, self.jit)
+            for learn in (self.learns if plan.gradients == "apply" else ())
+        ]
+        if self.workers:
+            self.applier = Applier(self.fabric, programs, self.cells_held, self.watch.take, self.jit)
+        if plan.gradients == "reduce" and plan.shares > 1:
+            self._join()
+
+    def _join(self) -> None:
+        """Make one program of those of replicas that learn as one."""
+        number, mesh = self.plan.shares, mesh_of(self.plan.shares)
         self.group = Group(mesh) if mesh is not None else None
 
-        def made(nodes: list[Node]) -> Callable[..., Any]:
-            learn: Callable[..., Any] = self.programs.learner(nodes)
-            if number > 1:
-                learn = together(averaging(learn), number, (None, 0, Ticket(0, None)), None, mesh)
-            return self._jit(("learning", *(node.id for node in nodes)), learn, donate_argnums=0)
+        def many(program: Callable[..., Any]) -> Callable[..., Any]:
+            whole = together(averaging(program), number, (None, 0, PassRng(0, None)), None, mesh)
+            made: Callable[..., Any] = self.jit(whole, donate_argnums=0)
+            return made
 
-        return [made(nodes) for nodes in self.stages]
-
-    def _jit(self, what: Any, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        """A program, shared with other runs that replicate the same graph as often."""
-        make: Callable[[], Callable[..., Any]] = partial(self.jit, function, **options)
-        return shared(self.graph, (what, self.plan.parts, self.jit), make)
+        self.joined = [
+            shared(self.graph, ("joined", i, number, self.jit), partial(many, learn.segments[0].program))
+            for i, learn in enumerate(self.learns[::number])
+        ]
 
     def advance(self) -> None:
         with jax.disable_jit(self.debug):
-            self._cycle()
+            if self.workers:
+                self._send_in_turn()
+            else:
+                self._cycle()
             self.watch.look(self.progress)  # the next one begins by acting, and so by waiting for the cells
 
     def _cycle(self) -> None:
-        """Collect until a program's worth of learning is due, then run all that is."""
-        progress, due = self.progress, self.domain.due
-        while due(progress.passes) < progress.learned + self.repeat:
-            self._collect()
-            if progress.passes < self.domain.begins:
-                return  # warming up: let others look in
-        while due(progress.passes) >= progress.learned + self.repeat:
-            self._learn(self.repeat)
-            progress.update_frames += self.repeat * self.domain.frames
+        """Collect until something is due, then learn all that is; while warming up, one pass."""
+        progress, begins = self.progress, max(domain.begins for domain in self.plan.graph.domains)
+        while not self.one_pass():
+            if progress.passes < begins:
+                return  # let others look in
 
-    def _collect(self) -> None:
-        """One pass of every part, in order."""
-        for part in self.parts:
-            part.collect(self.flat, self.progress.passes)
-            self.progress.episodes.extend(part.drain())
-        self.progress.passes += 1
-        self.progress.env_steps += self.collected
+    def one_pass(self) -> bool:
+        """One collecting pass, and the learning that is due after it; whether there was any."""
+        self.collect()
+        return self._learn_due()
 
-    def _learn(self, repeat: int) -> None:
-        """One program of every learning fragment, in the loop's order."""
-        parts, learned = self.parts, self.progress.learned
-        data = [part.data(learned, repeat) for part in parts]
-        if len(parts) > 1:
-            ticket = Ticket(np.stack([part.bases for part in parts]), np.uint32(learned))
-            whole = jax.tree.map(lambda *leaves: np.stack(leaves), *data)
-        else:
-            ticket, whole = Ticket(parts[0].bases, np.uint32(learned)), data[0]
-        for nodes, learn in zip(self.stages, self.learns, strict=True):
-            run = learn if self.group is None else partial(self.group.run, learn)
-            self.flat, report = run(self.flat, whole, ticket)
-            self.watch.take(nodes, report, learned)
-        self.progress.learned += repeat
+    def collect(self) -> None:
+        """One collecting pass of everybody."""
+        self._turn([collect.run(self.progress.passes) for collect in self.collects])
+        self._count()
+
+    def _turn(self, passes: Sequence[Pass]) -> None:
+        """Run passes of all sections to their end, each as far as the others let it."""
+        if len(passes) == 1:
+            for ready in passes[0]:
+                assert ready()
+            return
+        going: list[tuple[Pass, Callable[[], bool]]] = [(one, lambda: True) for one in passes]
+        while going:
+            able = [ready() for _, ready in going]
+            assert any(able), "every fragment waits for another one"
+            left = []
+            for (one, ready), can in zip(going, able, strict=True):
+                following = next(one, None) if can else ready
+                if following is not None:
+                    left.append((one, following))
+            going = left
+
+    def _count(self) -> None:
+        ledger, progress = self.fabric.ledger, self.progress
+        for collect in self.collects:
+            progress.episodes.extend(collect.drain())
+        progress.passes += 1
+        progress.env_steps += self.plan.graph.collected
+        ledger.begun[:] = ledger.passes[:] = progress.passes
+
+    def _learn_due(self) -> bool:
+        """All programs that are due, domain by domain, in the loop's order; whether there were any."""
+        progress, did = self.progress, False
+        for domain in self.plan.graph.domains:
+            own = [learn for learn in self.learns if learn.domain is domain]
+            repeat = own[0].repeat
+            while domain.due(progress.passes) >= own[0].learned + repeat:
+                if self.plan.shares > 1:
+                    self._learn_as_one(own, self.joined[domain.index])
+                else:
+                    self._turn_in_order([learn.run(repeat) for learn in own])
+                if any(learn.inward for learn in own):
+                    jax.block_until_ready(self.cells_held.flat)  # before what it may read in place is written again
+                for learn in own:
+                    learn.done(repeat)
+                progress.count(domain.index, repeat, repeat * domain.frames)
+                did = True
+        return did
+
+    def _turn_in_order(self, programs: Sequence[Pass]) -> None:
+        """Programs of one domain, one after the other where nothing flows between them within a pass."""
+        if self.sections.streams:
+            self._turn(programs)
+            return
+        for program in programs:
+            for ready in program:
+                assert ready()
+
+    def _learn_as_one(self, own: Sequence[Learn], program: Callable[..., Any]) -> None:
+        """One program of all replicas."""
+        learned, repeat, first = own[0].learned, own[0].repeat, own[0]
+        drawn = [learn.segments[0].values(learn.draw(learned, repeat)) for learn in own]
+        rng = PassRng(np.stack([learn.bases for learn in own]), np.uint32(learned))
+        values = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
+        run = program if self.group is None else partial(self.group.run, program)
+        self.cells_held.flat, (report, _) = run(self.cells_held.flat, values, rng)
+        first.took(first.segments[0].nodes, report, learned)
+
+    def _send_in_turn(self) -> None:
+        """Loops one after the other, each gradient applied before the next one begins: staleness 0."""
+        progress, number = self.progress, self.progress.passes
+        before = self.learns[0].learned
+        for collect, worker in zip(self.collects, self.workers, strict=True):
+            self._turn([collect.run(number)])
+            for _ in worker.run(number, lambda: None):
+                self._apply()
+            self._apply()
+            self.watch.look(progress)
+        self._count()
+        due = self.learns[0].learned - before
+        progress.count(0, due, due * len(self.workers) * self.graph.domains[0].frames)
+
+    def _apply(self) -> None:
+        while self.applier.waiting:
+            self.applier.run(lambda: None)
+
+    @property
+    def repeat(self) -> int:
+        return max(learn.repeat for learn in self.learns)
 
     def cells(self) -> dict[str, Cell]:
-        return self.shelf.cells(self.flat)
+        return self.layout.cells(self.cells_held.flat)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays: dict[str, Any] = {"cells": self.shelf.arrays(self.flat)}
-        if self.domain.replays:
-            arrays["replay"] = contents([part.table for part in self.parts])
-        return arrays, self.progress.counters()
+        arrays: dict[str, Any] = {"cells": self.layout.arrays(self.cells_held.flat)}
+        return arrays | stored_contents(self.fabric), self.progress.counters()
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        self.flat = [jnp.asarray(leaf) for leaf in jax.tree.leaves(arrays["cells"])]
-        self.progress = Progress(**values)
-        if self.domain.replays:
-            fill([part.table for part in self.parts], arrays["replay"])
-        for part in self.parts:
-            part.restart(self.progress.passes)
+        self.cells_held.flat = [jnp.asarray(leaf) for leaf in jax.tree.leaves(arrays["cells"])]
+        self.progress = settled(Progress(**values), self.plan.graph)
+        self.fabric.restart(self.progress.passes, self.progress.domains(len(self.plan.graph.domains)))
+        stored_fill(self.fabric, arrays, self.progress.passes)
+        for collect in self.collects:
+            for lane in collect.lanes:
+                lane.start(self.progress.passes)
 
     def close(self) -> None:
-        for part in self.parts:
-            part.close()
-
-
-class Central(Inline):
-    """Workers one after the other, each gradient applied before the next worker begins: staleness 0."""
-
-    def _learners(self) -> list[Callable[..., Any]]:
-        self.domain = self.graph.domain
-        self.apply = self._jit("applying", apply(self.graph, self.shelf), donate_argnums=0)
-        return [self._jit("gradients", gradient(self.graph, self.shelf))]
-
-    def advance(self) -> None:
-        with jax.disable_jit(self.debug):
-            progress, number = self.progress, len(self.parts)
-            due = self.domain.due(progress.passes + 1) - progress.learned
-            for part in self.parts:
-                part.collect(self.flat, progress.passes)
-                progress.episodes.extend(part.drain())
-                for i in range(due):
-                    self._send(part, progress.learned + i)
-                self.watch.look(progress)
-            progress.passes += 1
-            progress.env_steps += self.collected
-            progress.learned += due
-            progress.update_frames += due * number * self.domain.frames
-
-    def _send(self, part: Part, learned: int) -> None:
-        ticket = Ticket(part.bases, np.uint32(learned))
-        sent, report = self.learns[0](self.flat, part.data(learned, 1), ticket)
-        self.watch.take(self.stages[0], report, learned)
-        self.flat, report = self.apply(self.flat, sent)
-        self.watch.take(self.stages[0], report, learned)
+        for collect in self.collects:
+            collect.close()
 
 
 def _as_it_is(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """In place of `jax.jit`, to debug."""
     return function
-
-
-def contents(tables: list[Any]) -> Any:
-    """What a checkpoint keeps of the stores of a run's parts."""
-    held = [table.contents() for table in tables]
-    return held[0] if len(held) == 1 else {str(i): one for i, one in enumerate(held)}
-
-
-def fill(tables: list[Any], held: Any) -> None:
-    """Take over what a checkpoint kept."""
-    for i, table in enumerate(tables):
-        table.fill(held if len(tables) == 1 else held[str(i)])

@@ -6,63 +6,96 @@ An accelerator is opened by the processes placed on it and by nobody else: each 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 
-from headrace.graph import Plan
-from headrace.graph.plan import Fragment
+from headrace.fabric.ledger import SERVICES
+from headrace.graph import Fragment, Plan
 from headrace.runtimes.base import Options
 
-Role = Literal["environment", "sampler", "loop", "learner", "applier", "evaluator", "viewer"]
-
 HOST = "cpu:0"
-"""Where those are who watch: they stand back for those who train."""
+"""Where services are: they stand back for those who train."""
 
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES", "tpu": "TPU_VISIBLE_CHIPS"}
 """The variable by which each kind of accelerator is shown to a process, or hidden from it."""
 
 
-def training(plan: Plan) -> list[tuple[Role, int]]:
+@dataclass(frozen=True)
+class Member:
+    """A process of a run: a replica of a fragment, or a service."""
+
+    fragment: str
+    """The id of the fragment, or the name of the service."""
+    replica: int
+    name: str
+    """What a person calls it: `sampler 0`."""
+    device: str
+
+    @property
+    def service(self) -> bool:
+        return self.fragment in SERVICES
+
+
+def training(plan: Plan) -> list[Member]:
     """The processes that collect and learn."""
-    roles: list[tuple[Role, int]] = []
-    if plan.remote:
-        roles += [("environment", i) for i in range(plan.collector.replicas)]
-    if plan.loops:
-        roles += [("loop", i) for i in range(plan.parts)]
-        return roles + ([("applier", 0)] if plan.gradients == "central" else [])
-    roles += [("sampler", i) for i in range(1 if plan.remote else plan.collector.replicas)]
-    return [*roles, *(("learner", i) for i in range(len(plan.learners)))]
+    count: Counter[str] = Counter()
+    made = []
+    for fragment in plan.fragments:
+        kind = called(plan, fragment)
+        for replica in range(fragment.replicas):
+            made.append(Member(fragment.id, replica, f"{kind} {count[kind]}", fragment.device))
+            count[kind] += 1
+    return made
 
 
-def spectators(options: Options) -> list[tuple[Role, int]]:
+def services(options: Options) -> list[Member]:
     """Those who watch: there is nothing to see before something was learned, and starting takes a core."""
-    roles: list[tuple[Role, int]] = [("evaluator", 0)] if options.evaluate else []
-    return roles + ([("viewer", 0)] if options.watched else [])
+    names = ["evaluator"] * options.evaluate + ["viewer"] * options.watched
+    return [Member(name, 0, f"{name} 0", HOST) for name in names]
 
 
-def fragment_at(plan: Plan, role: Role, replica: int) -> Fragment | None:
-    """The fragment that a process runs; None of those who watch."""
-    if role in ("evaluator", "viewer"):
-        return None
-    if role == "environment":
-        return plan.collector
-    if role == "sampler":
-        return plan.filler
-    return plan.learners[replica if role == "learner" else 0]
+def called(plan: Plan, fragment: Fragment) -> str:
+    """What a fragment happens to be, for a person."""
+    nodes = [plan.graph.by_id[node] for node in fragment.nodes]
+    collects, learns = ([node for node in nodes if node.domain == side] for side in ("collect", "learn"))
+    if not nodes:
+        return "applier"
+    if collects and all(node.kind == "store" for node in nodes):
+        return "store"
+    if collects and learns:
+        return "loop"
+    if learns:
+        return "learner" if any(node.writes for node in learns) else "drawer"
+    if all(node.kind == "env" for node in nodes):
+        return "environment"
+    return "sampler" if any(node.kind != "stage" for node in nodes) else "inference"
 
 
-def device_at(plan: Plan, role: Role, replica: int) -> str:
-    """The device that a process computes on."""
-    fragment = fragment_at(plan, role, replica)
-    return HOST if fragment is None else fragment.device
+def cores_of(plan: Plan, member: Member, present: Sequence[int]) -> tuple[list[int], int]:
+    """The cores that a process runs on, of those `present`, and its threads."""
+    fragment = next((one for one in plan.fragments if one.id == member.fragment), None)
+    storing = next(store.fill.id for store in plan.graph.stores.values())
+    near = fragment or plan.fragment_of[storing]
+    wanted = [present[i] for i in near.cores if i < len(present)] or list(present)
+    if fragment is None or not fragment.nodes:
+        return wanted, 1
+    learns = any(plan.graph.by_id[node].domain == "learn" for node in fragment.nodes)
+    if learns and fragment.replicas == 1:
+        return wanted, len(wanted)
+    own = wanted[member.replica :: fragment.replicas] or [wanted[member.replica % len(wanted)]]
+    if learns and plan.gradients == "reduce":
+        # A collective's threads spin: on one core they would wait for each other's time slices (4 ms, not 1.2).
+        return wanted, len(own)
+    return own, len(own) if learns else 1  # acting is too small to be shared out among several threads
 
 
-def sight(plan: Plan, role: Role, replica: int, everybody: Sequence[tuple[Role, int]]) -> dict[str, str]:
+def sight(member: Member, everybody: Sequence[Member]) -> dict[str, str]:
     """The variables that show a process the device it computes on, and hide all others."""
-    device = device_at(plan, role, replica)
-    return shown([device], alone=sum(device_at(plan, *other) == device for other in everybody) == 1)
+    return shown([member.device], alone=sum(other.device == member.device for other in everybody) == 1)
 
 
 def shown(devices: Iterable[str], alone: bool) -> dict[str, str]:

@@ -16,27 +16,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.channels.memory import Memory, fence, measure
-from headrace.channels.table import require_store
+from headrace.compile.cells import CellLayout, make_cells, optimiser_steps
+from headrace.compile.programs import Programs
+from headrace.compile.replicas import averaging, part_of, together
+from headrace.compile.rng import PassRng, bases
 from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import recipe_json
 from headrace.errors import DivergenceError, FragmentError, PlanError, UsageError
+from headrace.exec.group import APART
+from headrace.exec.pace import Pace
+from headrace.fabric.ledger import SERVICES
+from headrace.fabric.memory import MemoryFabric
+from headrace.fabric.results import Results
 from headrace.graph import Graph, Plan
-from headrace.graph.compile import Programs, Shelf, Ticket, bases, make_cells
-from headrace.graph.replicated import averaging, part_of, together
-from headrace.runtimes.base import PLAIN, Options, Runtime, optimiser_steps
+from headrace.graph.sections import Sections
+from headrace.runtimes.base import PLAIN, Options, Runtime
 from headrace.runtimes.boot import prepare, present_cores
-from headrace.runtimes.group import APART
-from headrace.runtimes.inline import contents, fill
-from headrace.runtimes.places import Role, fragment_at, sight, spectators, training
-from headrace.runtimes.shared import EPISODES, Shared
-from headrace.runtimes.supervisor import Process, Supervisor
+from headrace.runtimes.places import Member, cores_of, services, sight, training
+from headrace.runtimes.stored import settled, stored_contents, stored_fill
+from headrace.runtimes.supervisor import GRACE, Process, Supervisor
 from headrace.runtimes.watch import GOES_ON
 from headrace.runtimes.worker import Task
 from headrace.services.evaluate import Score
 from headrace.services.progress import Progress
+from headrace.shm.memory import Arena, Memory, fence, measure
 
 POLL = 0.05
 """Seconds between two looks at the processes."""
@@ -47,34 +52,35 @@ class Processes(Runtime):
 
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options = PLAIN):
         _check(plan, options)
-        self.plan = plan
-        self.algorithm = algorithm
-        self.env = env
-        self.seed = seed
-        self.options = options
+        self.plan, self.algorithm, self.env, self.seed, self.options = plan, algorithm, env, seed, options
         self.evaluates = options.evaluate
         self.progress = Progress()
-        part = part_of(plan, algorithm)
-        self.frames = part.domain.frames * plan.parts
-        require_store(plan.graph)
+        self.part = part_of(plan, algorithm)
+        for store in plan.graph.stores.values():
+            store.require_memory()
         prepare()  # while the cells are made here
         self.start = make_cells(algorithm, plan.graph, seed)
+        self.layout = CellLayout(self.start)
         if plan.gradients == "reduce":
-            prove(plan, part, self.start)
+            prove(plan, self.part, self.start)
+        self.sections = Sections(plan)
 
-        def share(layout: Any) -> Shared:
-            return Shared(layout, plan, part, self.start, options)
+        def share(arena: Arena) -> tuple[MemoryFabric, Results]:
+            fabric = MemoryFabric(arena, self.sections, self.part, self.layout, options.log_info)
+            return fabric, Results(arena, plan.graph, self.layout, options.eval_episodes)
 
         self.memory = Memory.create(measure(share), "what the processes share", "set hidden to smaller sizes")
-        self.shared = share(self.memory.layout())
-        for held, leaf in zip(self.shared.begin, self.shared.shelf.flat(self.start), strict=True):
+        self.fabric, self.results = share(self.memory.arena())
+        self.ledger = self.fabric.ledger
+        for held, leaf in zip(self.fabric.begin, self.layout.flat(self.start), strict=True):
             held[...] = leaf
+        self.pace = [Pace.of(self.sections, fragment.id, 0) for fragment in plan.fragments if fragment.nodes]
         self.supervisor = Supervisor(options, self._silent_for, self._patience, self._doing)
-        self.read = np.zeros(len(self.shared.finished), np.int64)
+        self.read = np.zeros(len(self.ledger.finished), np.int64)
         self.group: tuple[str, int] | None = None
         self.scored = 0
         self.told: set[str] = set()
-        self.waiting: list[tuple[Role, int]] = []
+        self.waiting: list[Member] = []
         self.before = self._counts()
 
     @property
@@ -82,15 +88,18 @@ class Processes(Runtime):
         """Those that run."""
         return self.supervisor.processes
 
-    def _launch(self, roles: list[tuple[Role, int]]) -> None:
+    def _launch(self, members: list[Member]) -> None:
         """Start some processes."""
-        options = self.options
-        if self.plan.gradients == "reduce" and ("loop", 0) in roles:
-            self.group = (f"127.0.0.1:{free_port()}", self.plan.parts)
-        for role, replica in roles:
+        everybody = [*training(self.plan), *services(self.options)]
+        grouped = self.plan.gradients == "reduce" and self.plan.shares > 1
+        if grouped and self.group is None:
+            self.group = (f"127.0.0.1:{free_port()}", self.plan.shares)
+        for member in members:
             task = Task(
-                role=role,
-                replica=replica,
+                fragment=member.fragment,
+                replica=member.replica,
+                name=member.name,
+                device=member.device,
                 algorithm=object_path(type(self.algorithm)),
                 settings=to_json(self.algorithm.config),
                 env=recipe_json(self.env),
@@ -99,54 +108,42 @@ class Processes(Runtime):
                 fragments=[asdict(fragment) for fragment in self.plan.fragments],
                 cuts=[asdict(cut) for cut in self.plan.cuts],
                 memory=dict(self.memory.description),
-                options=asdict(options),
+                options=asdict(self.options),
                 parent=os.getpid(),
-                group=self.group if role == "loop" else None,
+                group=None if member.service else self.group,
             )
-            cores, threads = self._cores(role, replica)
-            seen = sight(self.plan, role, replica, [*training(self.plan), *spectators(options)])
-            self.processes.append(Process(task, cores, threads, seen, self.memory.fds))
-
-    def _cores(self, role: Role, replica: int) -> tuple[list[int], int]:
-        """The cores a process runs on, and its threads."""
-        present = present_cores()
-        plan = self.plan
-        fragment = fragment_at(plan, role, replica) or plan.filler
-        wanted = [present[i] for i in fragment.cores if i < len(present)] or present
-        if role == "learner" or (role == "loop" and fragment.replicas == 1):
-            return wanted, len(wanted)
-        if role in ("sampler", "environment", "loop"):
-            own = wanted[replica :: fragment.replicas] or [wanted[replica % len(wanted)]]
-            if role == "loop" and plan.gradients == "reduce":
-                # A collective's threads spin: on one core they would wait for each other's time slices (4 ms, not 1.2).
-                return wanted, len(own)
-            return own, len(own) if role == "loop" else 1
-        return wanted, 1
+            cores, threads = cores_of(self.plan, member, present_cores())
+            self.processes.append(Process(task, cores, threads, sight(member, everybody), self.memory.fds))
 
     def advance(self) -> None:
         if not self.processes:
             self._launch(training(self.plan))
-            self.waiting = spectators(self.options)
+            self.waiting = services(self.options)
         time.sleep(POLL)
         self._look()
         if self.waiting and self.progress.learned:
             self._launch(self.waiting)
             self.waiting = []
 
+    def member(self, process: Process) -> int:
+        """The place of a process in the ledger."""
+        return self.ledger.members[process.task.fragment, process.task.replica]
+
     def _silent_for(self, process: Process) -> float:
-        beat = int(self.shared.beats[self.shared.member(process.task.role, process.task.replica)])
+        beat = int(self.ledger.beats[self.member(process)])
         return (time.monotonic_ns() - beat) / 1e9 if beat > process.started * 1e9 else 0.0
 
     def _steps(self, process: Process) -> int | None:
         """Steps that a process has begun with its environments, if it has any."""
-        task = process.task
-        stepping = task.role in ("sampler", "environment", "loop")
-        return int(self.shared.steps[self.shared.member(task.role, task.replica)]) if stepping else None
+        stepping = process.task.fragment == self.plan.collector.id
+        return int(self.ledger.steps[self.member(process)]) if stepping else None
 
     def _patience(self, process: Process) -> float:
-        # A learner runs no code of an environment's, and one program of a large network may take long. A first reset
+        # Learning runs no code of an environment's, and one program of a large network may take long. A first reset
         # may have much to load.
-        slow = process.task.role == "learner" or self._steps(process) == 0
+        fragment = process.task.fragment
+        learns = any(section.fragment.id == fragment for section in self.sections.learning)
+        slow = (learns and fragment != self.plan.collector.id) or self._steps(process) == 0
         return self.options.hang_seconds * (6 if slow else 1)
 
     def _doing(self, process: Process) -> str:
@@ -163,27 +160,21 @@ class Processes(Runtime):
         self._take_over()
         self._heed()
         self.supervisor.look()
-        loops = [process for process in self.processes if process.task.role == "loop"]
-        if self.group is not None and any(process.restart_at is not None for process in loops):
+        loops = [process for process in self.processes if process.task.group is not None]
+        if any(process.restart_at is not None for process in loops):
             self._regroup(loops)
         self.progress.notices += self.supervisor.notices
         self.supervisor.notices.clear()
 
     def _take_over(self) -> None:
-        shared, progress = self.shared, self.progress
+        ledger, progress = self.ledger, self.progress
         self._count_passes()
-        progress.update_frames = progress.learned * self.frames
-        progress.metrics = dict(shared.measured())
-        for replica in range(len(shared.finished)):
-            newest = int(shared.finished[replica])
-            fence()
-            for i in range(max(int(self.read[replica]), newest - EPISODES), newest):
-                progress.episodes.append(shared.reported(replica, i))
-            self.read[replica] = newest
+        progress.metrics = dict(ledger.metrics())
+        progress.episodes += ledger.episodes(self.read)
 
     def _heed(self) -> None:
         """End a run that has diverged, or say so once for each stage."""
-        for found in self.shared.divergences():
+        for found in self.ledger.divergences():
             if self.options.on_divergence == "stop":
                 raise DivergenceError(str(found))
             if found.node.id not in self.told:
@@ -191,16 +182,23 @@ class Processes(Runtime):
                 self.progress.notices.append(GOES_ON.format(found))
 
     def _count_passes(self) -> None:
-        shared, progress = self.shared, self.progress
-        progress.passes = int(shared.passes.min())
-        progress.env_steps = int(shared.passes.sum()) * shared.pace.collected // shared.replicas
-        progress.learned = int(shared.learned.min())
+        ledger, progress, graph = self.ledger, self.progress, self.plan.graph
+        stored = ledger.passes[[place for section in self.sections.fillers for place in section.places]]
+        progress.passes = int(stored.min())
+        progress.env_steps = int(stored.sum()) * graph.collected // len(stored)
+        learned = [0] * len(graph.domains)
+        for domain in graph.domains:
+            own = [place for s in self.sections.learning if s.domain is domain for place in s.places]
+            learned[domain.index] = int(ledger.learned[own].min())
+        progress.learned_in, progress.learned = learned, sum(learned)
+        frames = [domain.frames * self.plan.shares for domain in self.part.domains]
+        progress.update_frames = sum(n * each for n, each in zip(learned, frames, strict=True))
 
     def _counts(self) -> dict[str, Any]:
         return {
             "time": time.monotonic_ns(),
-            "waited": self.shared.waited.copy(),
-            "lags": self.shared.lags[:, :2].sum(axis=0),
+            "waited": self.ledger.waited.copy(),
+            "lags": self.ledger.lags[:, :2].sum(axis=0),
             "steps": self.progress.env_steps,
             "frames": self.progress.update_frames,
         }
@@ -213,20 +211,20 @@ class Processes(Runtime):
         figures: dict[str, float] = {}
         if passes > 0:
             figures["lag/actor_versions"] = float(lag / passes)
-            figures["lag/actor_versions_max"] = float(self.shared.lags[:, 2].max())
-            self.shared.lags[:, 2] = 0
+            figures["lag/actor_versions_max"] = float(self.ledger.lags[:, 2].max())
+            self.ledger.lags[:, 2] = 0
         if now["steps"] > before["steps"]:
             figures["rate/per_insert"] = (now["frames"] - before["frames"]) / (now["steps"] - before["steps"])
         share = 1 - (now["waited"] - before["waited"]) / max(1, now["time"] - before["time"])
         for process in self.processes:
-            who = self.shared.member(process.task.role, process.task.replica)
-            if self.shared.beats[who]:
+            who = self.member(process)
+            if self.ledger.beats[who]:
                 figures[f"busy/{process.name.replace(' ', '_')}"] = float(np.clip(share[who], 0, 1))
         return figures
 
     def take_score(self) -> Score | None:
         """The evaluator's newest result, once."""
-        newer = self.shared.score.read(newer_than=self.scored)
+        newer = self.results.score.read(newer_than=self.scored)
         if newer is None:
             return None
         self.scored, (table, (version, steps), *arrays) = newer
@@ -241,43 +239,97 @@ class Processes(Runtime):
         return Score(tuple(table[0].tolist()), lengths, int(version), int(steps), actor, successes)
 
     def version(self) -> int:
-        return max(weights.version for weights in self.shared.weights)
+        return max(self.fabric.weights(section).version for section in self.sections.learning)
 
     def frame(self) -> tuple[np.ndarray[Any, Any], dict[str, float]] | None:
         """The viewer's newest picture and what it shows; None before the first."""
-        newest = self.shared.frame.read()
+        newest = self.results.frame.read()
         if newest is None:
             return None
         image, (height, width, episode, step, reward) = newest[1]
         return image[: int(height), : int(width)], {"episode": episode, "step": step, "reward": reward}
 
     def updates(self) -> int:
-        return int(self.shared.updates.max())
+        return int(self.ledger.updates.max())
+
+    def pids(self) -> dict[str, int]:
+        return {process.name: process.handle.pid for process in self.processes}
+
+    def members(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": process.name,
+                "pid": process.handle.pid,
+                "fragment": process.task.fragment,
+                "replica": process.task.replica,
+                "device": process.task.device,
+                "cores": list(process.cores),
+                "nodes": self.executed(process),
+            }
+            for process in self.processes
+        ]
+
+    def executed(self, process: Process) -> list[str]:
+        """The nodes that a process says it has run."""
+        return [] if process.task.fragment in SERVICES else self.ledger.executed(self.member(process))
+
+    @property
+    def refines(self) -> bool:
+        return not self.sections.streams and any(domain.fused for domain in self.plan.graph.domains)
+
+    @property
+    def repeat(self) -> int:
+        return self.ledger.repeat or max(section.repeat for section in self.sections.learning)
+
+    def fuse(self, repeat: int) -> None:
+        self.ledger.fuse(repeat)
 
     def cells(self) -> dict[str, Cell]:
         self._stand_still()
         try:
-            flat = self.shared.load(self.shared.shelf.flat(self.start))
-            return self.shared.shelf.cells([jnp.array(leaf) for leaf in flat])
+            flat = self.fabric.load(self.layout.flat(self.start))
+            return self.layout.cells([jnp.array(leaf) for leaf in flat])
         finally:
-            self.shared.pause(False)
+            self.ledger.pause(False)
 
-    def _stand_still(self) -> None:
-        """Have samplers and learners stand still, the learners' state published."""
-        if self.processes:
-            self.shared.pause(True)
-            while (self.shared.paused != self.shared.pauses).any():
-                time.sleep(0.002)
-                self._look()
-            fence()
+    def _stand_still(self, until: float | None = None) -> bool:
+        """Have everybody who trains come to rest, the state of all kept; False if that took too long."""
+        if not self.processes:
+            return True
+        self.ledger.pause(True)
+        while not self._at_rest():
+            if until is not None and time.monotonic() > until:
+                return False
+            time.sleep(0.002)
             self._look()
+        fence()
+        self._look()
+        return True
+
+    def _at_rest(self) -> bool:
+        """Whether all stand still with nothing left that is due. In this order: who has more to do says so first."""
+        ledger = self.ledger
+        if (ledger.begun != ledger.passes).any() or (ledger.passes != ledger.passes[0]).any():
+            return False
+        return self._nothing_due() and ledger.resting
+
+    def _nothing_due(self) -> bool:
+        ledger = self.ledger
+        if self.plan.gradients == "apply":
+            return bool(ledger.applied[0] == ledger.passes.sum())
+        return not any(
+            pace.may_learn(section, ledger.passes, ledger.learned, ledger.repeat)
+            for pace in self.pace
+            for section in self.sections.learning
+            if section.first in pace.bonds
+        )
 
     def _regroup(self, loops: list[Process]) -> None:
         """Start those that learn as one anew, all of them: the others wait for one that is gone."""
-        self.group = (f"127.0.0.1:{free_port()}", self.plan.parts)
+        self.group = (f"127.0.0.1:{free_port()}", self.plan.shares)
         for process in loops:
             process.kill()
-        for counters in (self.shared.learned, self.shared.looped):
+        for counters in (self.ledger.learned, self.ledger.passes, self.ledger.begun):
             counters[:] = counters.min()
         for process in loops:
             process.task = replace(process.task, group=self.group)
@@ -285,53 +337,43 @@ class Processes(Runtime):
 
     def _same(self) -> None:
         """Refuse replicas that have come apart."""
-        if self.group is not None and self.processes and (self.shared.digests != self.shared.digests[0]).any():
+        digests = self.ledger.digests
+        if self.group is not None and self.processes and (digests != digests[0]).any():
             raise FragmentError(APART)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         self._stand_still()
         try:
             self._same()
-            flat = self.shared.load(self.shared.shelf.flat(self.start))
-            arrays: dict[str, Any] = {"cells": self.shared.shelf.arrays(flat)}
-            if self.shared.tables:
-                held = contents(self.shared.tables)
-                # A copy: they go on writing.
-                arrays["replay"] = jax.tree.map(np.copy, held) if self.processes else held
-            return arrays, self.progress.counters()
+            flat = self.fabric.load(self.layout.flat(self.start))
+            held = stored_contents(self.fabric)
+            if self.processes:
+                held = jax.tree.map(np.copy, held)  # they go on writing
+            return {"cells": self.layout.arrays(flat), **held}, self.progress.counters()
         finally:
-            self.shared.pause(False)
+            self.ledger.pause(False)
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        self.progress = Progress(**values)
-        self.shared.save(jax.tree.leaves(arrays["cells"]))
-        self.shared.learned[:] = self.progress.learned
-        self.shared.looped[:] = self.progress.passes
-        self.shared.applied[:] = self.progress.passes * self.shared.replicas
-        for queue in (queue for queues in self.shared.queues for queue in queues):
-            queue.restart(self.progress.learned)  # what was collected and not learned from is not in a checkpoint
-        if self.shared.tables:
-            fill(self.shared.tables, arrays["replay"])
-        self.shared.updates[:] = optimiser_steps(self.cells())
+        self.progress = settled(Progress(**values), self.plan.graph)
+        self.fabric.save(jax.tree.leaves(arrays["cells"]))
+        self.fabric.restart(self.progress.passes, self.progress.domains(len(self.plan.graph.domains)))
+        stored_fill(self.fabric, arrays, self.progress.passes)
+        self.ledger.updates[:] = optimiser_steps(self.cells())
         self._count_passes()
         self.before = self._counts()
 
     def _finish(self) -> None:
         """If all is collected, let what is due be learned: so that a run of so many steps is always the same run."""
-        shared = self.shared
-        passes, most = int(shared.passes.min()), self.options.steps
-        while self.processes and most is not None and passes * shared.pace.collected >= most:
-            if self.plan.loops:
-                return  # each learned what was due before it counted its last pass
-            if not any(shared.pace.due(passes) >= learned + shared.pace.repeat for learned in shared.learned):
-                return
+        most = self.options.steps
+        while self.processes and most is not None and self.progress.env_steps >= most and not self._nothing_due():
             time.sleep(POLL)
             self._look()
 
     def stop(self, at_once: bool = False) -> None:
         if not at_once:
             self._finish()
-        self.shared.stop()
+            self._stand_still(until=time.monotonic() + GRACE)
+        self.ledger.stop()
         running = bool(self.processes)
         self.supervisor.stop(at_once)
         if running and not at_once:
@@ -355,22 +397,23 @@ def _check(plan: Plan, options: Options) -> None:
 
 def prove(plan: Plan, part: Graph, cells: dict[str, Cell]) -> None:
     """Refuse a loop whose replicas would not write the same cells."""
-    shelf = Shelf(cells)
-    learn = Programs(part, shelf).one_pass(part.where(domain="learn", kind="stage"))
-    values = {part.source.id: jax.tree.leaves(part.source.output)}
-    data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((plan.parts, *leaf.shape), leaf.dtype), values)
-    ticket = Ticket(np.stack([bases(part, 0, 0)] * plan.parts), np.uint32(0))
-    try:
-        jax.eval_shape(
-            together(averaging(learn), plan.parts, (None, 0, Ticket(0, None)), None), shelf.flat(cells), data, ticket
-        )
-    except ValueError as error:
-        if "out_axes" not in str(error):
-            raise
-        raise PlanError(
-            f"policy '{plan.policy}' has replicas learn as one, but a stage of {plan.graph.algorithm} writes a cell "
-            "from what one replica alone has seen; average that with headrace.core.averaged, or use another policy."
-        ) from None
+    layout = CellLayout(cells)
+    rng = PassRng(np.stack([bases(part, 0, 0)] * plan.shares), np.uint32(0))
+    for domain in part.domains:
+        learn = Programs(part, layout).one_pass([node for node in domain.nodes if node.kind == "stage"])
+        values = {node.id: jax.tree.leaves(node.output) for node in domain.sources}
+        data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((plan.shares, *leaf.shape), leaf.dtype), values)
+        axes: Any = (None, 0, PassRng(0, None))
+        try:
+            jax.eval_shape(together(averaging(learn), plan.shares, axes, None), layout.flat(cells), data, rng)
+        except ValueError as error:
+            if "out_axes" not in str(error):
+                raise
+            raise PlanError(
+                f"policy '{plan.policy}' has replicas learn as one, but a stage of {plan.graph.algorithm} writes a "
+                "cell from what one replica alone has seen; average that with headrace.core.averaged, or use another "
+                "policy."
+            ) from None
 
 
 def free_port() -> int:

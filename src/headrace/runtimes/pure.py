@@ -13,30 +13,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.channels import device_table
-from headrace.channels.device_table import DeviceTable
+from headrace.compile.cells import CellLayout, make_cells
+from headrace.compile.programs import Programs, Values
+from headrace.compile.replicas import averaging, part_of, together
+from headrace.compile.reports import Report
+from headrace.compile.rng import PassRng, bases, consecutive, node_key
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import Episode, Finished, JaxEnv
+from headrace.exec.group import mesh_of, same
 from headrace.graph import Plan
-from headrace.graph.compile import (
-    Programs,
-    Shelf,
-    Ticket,
-    Values,
-    bases,
-    consecutive,
-    make_cells,
-    node_key,
-)
-from headrace.graph.operations import Sample
-from headrace.graph.replicated import averaging, part_of, together
-from headrace.graph.reports import Report
+from headrace.graph.ir import Domain
 from headrace.runtimes.base import PLAIN, Options, Runtime
-from headrace.runtimes.group import mesh_of, same
 from headrace.runtimes.watch import Watch
 from headrace.services.progress import Progress
+from headrace.stores import device
+from headrace.stores.device import DeviceTable
+from headrace.stores.replay import Insert, Sample
 from headrace.types import Array, Transition, Tree
+
+Counts = tuple[int, ...]
+"""Learning passes of each domain."""
+
+Handed = dict[str, Tree]
+"""What a pass hands to each store that keeps nothing longer."""
 
 
 class Carry(NamedTuple):
@@ -45,7 +45,7 @@ class Carry(NamedTuple):
     cells: list[Array]
     env: Tree
     obs: Tree
-    table: DeviceTable | None
+    tables: dict[str, DeviceTable]
 
 
 class Pure(Runtime):
@@ -53,146 +53,189 @@ class Pure(Runtime):
 
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: JaxEnv, seed: int, options: Options = PLAIN):
         self.whole = plan.graph
-        self.parts = plan.parts
+        self.shares = plan.shares
         self.graph = part_of(plan, algorithm)
         graph = self.graph
         self.env = env
-        held = [bases(graph, seed, replica=i) for i in range(self.parts)]
-        self.bases = held[0] if self.parts == 1 else np.stack(held)
+        held = [bases(graph, seed, replica=i) for i in range(self.shares)]
+        self.bases = held[0] if self.shares == 1 else np.stack(held)
         self.progress = Progress()
-        self.repeat = plan.learner.repeat
-        self.step_node, self.sink, self.source = graph.only("env.step"), graph.sink, graph.source
-        table = None
-        if not graph.on_policy:
-            table = device_table.make_table(graph.stored, graph.capacity)
+        self.repeats = tuple(plan.fragments[0].repeat if domain.fused else 1 for domain in graph.domains)
+        self.step_node = graph.only("env.step")
+        tables = {}
+        for name, store in graph.stores.items():
+            if isinstance(store.operation, Insert):
+                tables[name] = device.make_table(store.struct, store.operation.capacity)
         cells = make_cells(algorithm, graph, seed)
-        self.shelf = Shelf(cells)
-        programs = Programs(graph, self.shelf)
+        self.cell_layout = CellLayout(cells)
+        programs = Programs(graph, self.cell_layout)
         stages = graph.where(domain="collect", kind="stage")
         self.before = [node for node in stages if node.index < self.step_node.index]
         self.after = [node for node in stages if node.index > self.step_node.index]
-        self.act = programs.reader(self.before, self.step_node.inputs)
-        self.finish = programs.reader(self.after, self.sink.inputs[0])
+        handed = {name: store.fill.inputs[0] for name, store in graph.stores.items()}
+        taken = [ref for ref in jax.tree.leaves(handed) if ref.node in {node.id for node in self.before}]
+        self.taken = list(dict.fromkeys([*jax.tree.leaves(self.step_node.inputs), *taken, *self._seen()]))
+        """What is needed of what acts: the action, and what is kept of the rest."""
+        self.act = programs.reader(self.before, self.taken)
+        self.finish = programs.reader(self.after, handed)
         self.modules = programs.modules
-        self.learning = graph.where(domain="learn", kind="stage")
-        self.learn = programs.one_pass(self.learning)
-        self.report = partial(programs.report, self.learning)
+        self.learning = [[node for node in domain.nodes if node.kind == "stage"] for domain in graph.domains]
+        self.learn = [programs.one_pass(nodes) for nodes in self.learning]
+        self.report = programs.report
         self.watch = Watch(graph, options.on_divergence)
-        self.domain = self.whole.domain
         keys = [jax.random.wrap_key_data(jnp.asarray(base[self.step_node.index])) for base in held]
-        if self.parts == 1:
+        if self.shares == 1:
             state, obs = jax.jit(env.reset)(keys[0])
         else:
             state, obs = jax.jit(jax.vmap(env.reset))(jnp.stack(keys))
-            table = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.parts), table)
-        self.carry = Carry(self.shelf.flat(cells), state, obs, table)
-        self.mesh = mesh_of(self.parts)
+            tables = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.shares), tables)
+        self.carry = Carry(self.cell_layout.flat(cells), state, obs, tables)
+        self.mesh = mesh_of(self.shares)
         self.cycle = jax.jit(self._all, static_argnums=(3, 4), donate_argnums=0)
 
-    def advance(self) -> None:
-        progress = self.progress
-        passes, learned = self.due()
-        began = Ticket(self.bases, np.uint32(progress.passes))
-        learning = Ticket(self.bases, np.uint32(progress.learned))
-        self.carry, finished, report = self.cycle(self.carry, began, learning, passes, learned)
-        self.take(passes, learned, finished, report)
+    def _seen(self) -> list[Any]:
+        """What stages after a step take of those before it."""
+        acting = {node.id for node in self.before}
+        return [ref for node in self.after for ref in node.sources if ref.node in acting]
 
-    def take(self, passes: int, learned: int, finished: Finished, report: Report) -> None:
+    @property
+    def numbers(self) -> list[int]:
+        """Learning passes so far, of each domain."""
+        return self.progress.domains(len(self.whole.domains))
+
+    def advance(self) -> None:
+        passes, learned = self.due()
+        began = PassRng(self.bases, np.uint32(self.progress.passes))
+        learning = tuple(PassRng(self.bases, np.uint32(number)) for number in self.numbers)
+        self.carry, finished, reports = self.cycle(self.carry, began, learning, passes, learned)
+        self.take(passes, learned, finished, reports)
+
+    def take(self, passes: int, learned: Counts, finished: Finished, reports: tuple[Report, ...]) -> None:
         """Note what a cycle has done."""
-        progress = self.progress
-        if learned:
-            self.watch.take(self.learning, report, progress.learned)
+        progress, numbers = self.progress, self.numbers
+        ran = [domain for domain in self.whole.domains if learned[domain.index]]
+        for domain, report in zip(ran, reports, strict=True):
+            self.watch.take(self.learning[domain.index], report, numbers[domain.index])
+            count = learned[domain.index]
+            progress.count(domain.index, count, count * domain.frames)
         progress.passes += passes
         progress.env_steps += passes * self.whole.collected
-        progress.learned += learned
-        progress.update_frames += learned * self.domain.frames
-        done = np.asarray(finished.done)
-        rewards, lengths = np.asarray(finished.reward)[done], np.asarray(finished.length)[done]
-        progress.episodes += [Episode(float(r), int(n)) for r, n in zip(rewards, lengths, strict=True)]
+        if finished is not None:
+            done = np.asarray(finished.done)
+            rewards, lengths = np.asarray(finished.reward)[done], np.asarray(finished.length)[done]
+            progress.episodes += [Episode(float(r), int(n)) for r, n in zip(rewards, lengths, strict=True)]
         self.watch.look(progress)
 
-    def due(self) -> tuple[int, int]:
-        """Collecting and learning passes of the next cycle."""
-        progress = self.progress
-        begins = self.domain.begins
+    def due(self) -> tuple[int, Counts]:
+        """Collecting passes of the next cycle, and learning passes of each domain."""
+        progress, domains, numbers = self.progress, self.whole.domains, self.numbers
+        begins = min(domain.begins for domain in domains)
         if progress.passes < begins:
-            return begins - progress.passes, 0
-        return max(0, self.domain.needed(progress.learned + self.repeat) - progress.passes), self.repeat
+            return begins - progress.passes, (0,) * len(domains)
+        wanted = [number + repeat for number, repeat in zip(numbers, self.repeats, strict=True)]
+        most = min(domain.needed(number) for domain, number in zip(domains, wanted, strict=True))
+        passes = max(0, most - progress.passes)
+        allowed = [domain.due(progress.passes + passes) for domain in domains]
+        ready = zip(allowed, wanted, self.repeats, strict=True)
+        return passes, tuple(repeat if due >= number else 0 for due, number, repeat in ready)
 
-    def _all(
-        self, carry: Carry, began: Ticket, learning: Ticket, passes: int, learned: int
-    ) -> tuple[Carry, Finished, Report]:
+    def _all(self, carry: Carry, began: PassRng, learning: tuple[PassRng, ...], passes: int, learned: Counts) -> Any:
         """A cycle of every replica."""
         cycle = partial(self.one_cycle, passes=passes, learned=learned)
-        if self.parts == 1:
+        if self.shares == 1:
             return cycle(carry, began, learning)
-        shared, own = Carry(cells=None, env=0, obs=0, table=0), Ticket(0, None)  # type: ignore[arg-type]
-        many = together(averaging(cycle), self.parts, (shared, own, own), (shared, 0, None), self.mesh)
-        result: tuple[Carry, Finished, Report] = many(carry, began, learning)
-        return result
+        common: Any = Carry(cells=None, env=0, obs=0, tables=0)  # type: ignore[arg-type]
+        own: Any = PassRng(0, None)
+        axes = (common, own, tuple(own for _ in learning))
+        return together(averaging(cycle), self.shares, axes, (common, 0, None), self.mesh)(carry, began, learning)
 
     def one_cycle(
-        self, carry: Carry, began: Ticket, learning: Ticket, passes: int, learned: int
-    ) -> tuple[Carry, Finished, Report]:
-        if not self.domain.replays:
-            carry, trajectory, finished = self._collect(carry, began)
-            values: Values = {self.source.id: jax.tree.leaves(trajectory)}
-            cells, reported = self.learn(carry.cells, values, learning)
-            once = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], reported)
-            return carry._replace(cells=cells), finished, self.report(cells, once)
-        carry, finished = jax.lax.scan(partial(self._insert, began), carry, consecutive(began, passes))
-        assert carry.table is not None
-        sample = partial(self._sample_and_learn, carry.table, learning)
-        cells, reported = jax.lax.scan(sample, carry.cells, consecutive(learning, learned))
-        return carry._replace(cells=cells), finished, self.report(cells, reported)
+        self, carry: Carry, began: PassRng, learning: tuple[PassRng, ...], passes: int, learned: Counts
+    ) -> tuple[Carry, Any, tuple[Report, ...]]:
+        handed: Handed = {}
+        if len(carry.tables) == len(self.graph.stores):
+            carry, finished = jax.lax.scan(
+                lambda carry, number: self._pass(carry, began._replace(number=number))[::2],
+                carry,
+                consecutive(began, passes),
+            )
+        elif passes:
+            carry, handed, finished = self._pass(carry, began)  # one: what it hands over is learned from at once
+        else:
+            finished = None
+        reports = []
+        for domain, rng, count in zip(self.graph.domains, learning, learned, strict=True):
+            if count:
+                carry, report = self._learn(carry, domain, rng, count, handed)
+                reports.append(report)
+        return carry, finished, tuple(reports)
 
-    def _step(self, first: Ticket, carry: Carry, number: Array) -> tuple[Carry, tuple[Transition, Finished]]:
-        ticket = first._replace(number=number)
+    def _learn(self, carry: Carry, domain: Domain, rng: PassRng, count: int, handed: Handed) -> tuple[Carry, Report]:
+        """So many learning passes of a domain."""
+        nodes, learn = self.learning[domain.index], self.learn[domain.index]
+
+        def one(cells: list[Array], rng: PassRng) -> tuple[list[Array], Any]:
+            values: Values = {}
+            for node in domain.sources:
+                how = node.operation
+                if isinstance(how, Sample):
+                    table = carry.tables[node.store]
+                    given = device.sample(table, node_key(node, rng), how.size, how.gamma, how.steps)
+                else:
+                    given = handed[node.store]
+                values[node.id] = jax.tree.leaves(given)
+            cells, (reported, _) = learn(cells, values, rng)
+            return cells, reported
+
+        if domain.fused:
+            cells, reported = jax.lax.scan(
+                lambda cells, number: one(cells, rng._replace(number=number)), carry.cells, consecutive(rng, count)
+            )
+        else:
+            cells, reported = one(carry.cells, rng)
+            reported = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], reported)
+        return carry._replace(cells=cells), self.report(nodes, cells, reported)
+
+    def _step(self, first: PassRng, carry: Carry, number: Array) -> tuple[Carry, tuple[Values, Finished]]:
+        rng = first._replace(number=number)
         values: Values = {"env.observe": jax.tree.leaves(carry.obs)}
-        action, *extra = self.act(self.modules(self.before, carry.cells), values, ticket)
-        state, step, finished = self.env.step(carry.env, action, node_key(self.step_node, ticket))
-        transition = Transition(
-            carry.obs, action, step.reward, step.terminated, step.truncated, step.next_obs, extra[0] if extra else {}
-        )
-        return carry._replace(env=state, obs=step.obs), (transition, finished)
+        found = self.act(self.modules(self.before, carry.cells), values, rng)
+        for ref, leaf in zip(self.taken, found, strict=True):
+            if ref.node != "env.observe":
+                width = len(jax.tree.leaves(self.graph.by_id[ref.node].output))
+                values.setdefault(ref.node, [None] * width)[ref.leaf] = leaf
+        state, step, finished = self.env.step(carry.env, found[0], node_key(self.step_node, rng))
+        led_to = [step.reward, step.terminated, step.truncated, *jax.tree.leaves(step.next_obs)]
+        return carry._replace(env=state, obs=step.obs), ({**values, self.step_node.id: led_to}, finished)
 
-    def _finished(self, carry: Carry, produced: Transition, ticket: Ticket) -> Transition:
-        values: Values = {self.step_node.id: jax.tree.leaves(produced)}
-        handed: Transition = self.finish(self.modules(self.after, carry.cells), values, ticket)
-        return handed
+    def _pass(self, carry: Carry, rng: PassRng) -> tuple[Carry, Handed, Finished]:
+        """One collecting pass: what it hands to the stores that keep nothing longer."""
+        if self.graph.unrolled:
+            steps = self.step_node.times
+            first = rng._replace(number=rng.number * np.uint32(steps))
+            carry, (values, finished) = jax.lax.scan(partial(self._step, first), carry, consecutive(first, steps))
+        else:
+            carry, (values, finished) = self._step(rng, carry, rng.number)
+        handed: Handed = dict(self.finish(self.modules(self.after, carry.cells), values, rng))
+        tables = dict(carry.tables)
+        for name, store in self.graph.stores.items():
+            if store.lead == 2 and not self.graph.unrolled:
+                handed[name] = jax.tree.map(lambda leaf: leaf[None], handed[name])
+            if name in tables:
+                rows: Transition = handed.pop(name)
+                tables[name] = device.insert(tables[name], rows)
+        return carry._replace(tables=tables), handed, finished
 
-    def _insert(self, first: Ticket, carry: Carry, number: Array) -> tuple[Carry, Finished]:
-        carry, handed, finished = self._collect(carry, first._replace(number=number))
-        assert carry.table is not None
-        return carry._replace(table=device_table.insert(carry.table, handed)), finished
-
-    def _collect(self, carry: Carry, ticket: Ticket) -> tuple[Carry, Transition, Finished]:
-        """One pass: what it hands to the store."""
-        if not self.graph.unrolled:
-            carry, (step, finished) = self._step(ticket, carry, ticket.number)
-            handed = self._finished(carry, step, ticket)
-            alone = self.graph.on_policy  # a trajectory of one step
-            return carry, jax.tree.map(lambda leaf: leaf[None], handed) if alone else handed, finished
-        steps = self.step_node.times
-        first = ticket._replace(number=ticket.number * np.uint32(steps))
-        carry, (trajectory, finished) = jax.lax.scan(partial(self._step, first), carry, consecutive(first, steps))
-        return carry, self._finished(carry, trajectory, ticket), finished
-
-    def _sample_and_learn(
-        self, table: DeviceTable, first: Ticket, cells: list[Array], number: Array
-    ) -> tuple[list[Array], Any]:
-        ticket = first._replace(number=number)
-        how = self.source.operation
-        assert isinstance(how, Sample)
-        batch = device_table.sample(table, node_key(self.source, ticket), how.size, how.gamma, how.steps)
-        return self.learn(cells, {self.source.id: jax.tree.leaves(batch)}, ticket)
+    @property
+    def repeat(self) -> int:
+        return max(self.repeats)
 
     def cells(self) -> dict[str, Cell]:
-        return self.shelf.cells(self.carry.cells)
+        return self.cell_layout.cells(self.carry.cells)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         same(self.carry.cells)
-        named = self.carry._asdict() | {"cells": self.shelf.arrays(self.carry.cells)}
+        named = self.carry._asdict() | {"cells": self.cell_layout.arrays(self.carry.cells)}
         return named, self.progress.counters()
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:

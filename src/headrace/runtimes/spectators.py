@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from headrace.compile.cells import make_flat
+from headrace.exec.cells import Cells, readers
+from headrace.fabric.results import FRAME
 from headrace.runtimes.boot import stand_back
-from headrace.runtimes.shared import FRAME, Mirror
 from headrace.runtimes.worker import Worker
 from headrace.services.evaluate import Evaluator
 from headrace.services.video import Video
@@ -28,9 +30,8 @@ quarter of a second over a frame, so an episode of 1,000 would take minutes."""
 
 def evaluate(worker: Worker) -> None:
     """Play the newest weights without exploring, again and again, and report the returns with their version."""
-    shared, options = worker.shared, worker.options
-    mirror = Mirror(shared, list(worker.start), worker.graph.play.nodes)
-    played = [i for bound in worker.graph.play.reads for i in shared.shelf.modules[bound.cell]]
+    options, results, layout = worker.options, worker.results, worker.fabric.layout
+    mirror = _subscribed(worker)
     evaluator: Evaluator | None = None
     last = 0
     while worker.wait(partial(_has_news, worker, last)):
@@ -39,15 +40,15 @@ def evaluate(worker: Worker) -> None:
                 break
             continue
         last, began, first = _steps(worker), time.process_time(), evaluator is None
-        cells = shared.shelf.cells(mirror.flat)
+        cells = layout.cells(mirror.flat)
         if evaluator is None:
-            worker.be_long()
-            evaluator = Evaluator(worker.graph, cells, worker.env, worker.task.seed, options.eval_episodes)
-        score = evaluator.score(cells, lambda: shared.beat(worker.who))
-        results = np.full((3, options.eval_episodes), np.nan)
-        results[0], results[1], results[2, : len(score.successes)] = score.returns, score.lengths, score.successes
-        actor = [np.asarray(mirror.flat[i]) for i in played]
-        shared.score.publish([results, np.array([max(mirror.versions), last]), *actor])
+            worker.suspend_watchdog()
+            evaluator = Evaluator(worker.graph, cells, worker.env, worker.seed, options.eval_episodes)
+        score = evaluator.score(cells, worker.beat)
+        table = np.full((3, options.eval_episodes), np.nan)
+        table[0], table[1], table[2, : len(score.successes)] = score.returns, score.lengths, score.successes
+        actor = [np.asarray(mirror.flat[i]) for i in results.played]
+        results.score.publish([table, np.array([mirror.version, last]), *actor])
         # The first one compiles, which says nothing about the next.
         if options.eval_every is None and not worker.sleep(time.monotonic() + 1 if first else _rest(worker, began)):
             break
@@ -57,13 +58,13 @@ def evaluate(worker: Worker) -> None:
 
 def view(worker: Worker) -> None:
     """Draw the newest actor at play: into the ring that a page reads, a window, and now and then a video."""
-    shared, options = worker.shared, worker.options
-    mirror = Mirror(shared, list(worker.start), worker.graph.play.nodes)
-    if not worker.wait(lambda: shared.learned.min() > 0):
+    options, results, layout = worker.options, worker.results, worker.fabric.layout
+    mirror = _subscribed(worker)
+    if not worker.wait(lambda: bool(worker.ledger.learned.min() > 0)):
         return
     mirror.refresh()
-    worker.be_long()
-    viewer = Viewer(worker.graph, shared.shelf.cells(mirror.flat), worker.env, worker.task.seed)
+    worker.suspend_watchdog()
+    viewer = Viewer(worker.graph, layout.cells(mirror.flat), worker.env, worker.seed)
     window = (
         Window(f"headrace: {worker.graph.algorithm} on {worker.graph.spec.id}") if options.view == "window" else None
     )
@@ -73,7 +74,7 @@ def view(worker: Worker) -> None:
         while not worker.over():
             wanted, began = time.monotonic() + 1 / viewer.fps, time.process_time()
             if not viewer.count:
-                worker.be_long()
+                worker.suspend_watchdog()
             if options.record_every is not None and recording is None and time.monotonic() >= due:
                 if viewer.steps:
                     _play_newest(worker, viewer, mirror)
@@ -84,7 +85,7 @@ def view(worker: Worker) -> None:
             frame = viewer.frame()
             if viewer.count == 1:
                 stand_back()  # not before: beside two busy cores it would take minutes to load and compile
-            shared.frame.publish(_framed(frame))
+            results.frame.publish(_framed(frame))
             if window is not None and not window.show(frame.image):
                 window.close()
                 window = None
@@ -105,9 +106,15 @@ def view(worker: Worker) -> None:
         viewer.close()
 
 
-def _play_newest(worker: Worker, viewer: Viewer, mirror: Mirror) -> None:
+def _subscribed(worker: Worker) -> Cells:
+    """The cells that play reads, in the newest version."""
+    fabric = worker.fabric
+    return Cells(make_flat(fabric.begin), readers(fabric, (bound.cell for bound in worker.graph.play.reads)))
+
+
+def _play_newest(worker: Worker, viewer: Viewer, mirror: Cells) -> None:
     if mirror.refresh():
-        viewer.load(worker.shared.shelf.cells(mirror.flat))
+        viewer.load(worker.fabric.layout.cells(mirror.flat))
 
 
 def _video(worker: Worker, fps: float) -> Video:
@@ -118,20 +125,22 @@ def _video(worker: Worker, fps: float) -> Video:
 
 def _has_news(worker: Worker, last: int) -> bool:
     """Whether there is something to evaluate that was not there `last` time."""
-    return bool(worker.shared.learned.min() > 0) and _steps(worker) - last >= (worker.options.eval_every or 1)
+    return bool(worker.ledger.learned.min() > 0) and _steps(worker) - last >= (worker.options.eval_every or 1)
 
 
 def _steps(worker: Worker) -> int:
     """Environment steps collected so far."""
-    return int(worker.shared.passes.sum()) * worker.shared.pace.collected // worker.shared.replicas
+    sections = worker.fabric.sections
+    stored = worker.ledger.passes[[place for section in sections.fillers for place in section.places]]
+    return int(stored.sum()) * worker.graph.collected // len(stored)
 
 
 def _rest(worker: Worker, began: float) -> float:
     """Until when to rest so that the processor's time used since `began` is no more than a share of all time."""
     beside = set(worker.plan.collector.cores)
-    crowded = any(not beside or not learner.cores or beside & set(learner.cores) for learner in worker.shared.learners)
+    crowded = any(not beside or not learner.cores or beside & set(learner.cores) for learner in worker.plan.learners)
     share = CROWDED_SHARE if crowded else AMPLE_SHARE
-    if worker.shared.pace.staleness == 0:
+    if worker.plan.turns:
         share = SHARE  # there is always somebody who rests
     return time.monotonic() + (time.process_time() - began) * (1 - share) / share
 
@@ -142,3 +151,7 @@ def _framed(frame: Frame) -> list[np.ndarray]:
     room = np.zeros(FRAME, np.uint8)
     room[:height, :width] = image
     return [room, np.array([height, width, frame.episode, frame.step, frame.reward])]
+
+
+SERVE = {"evaluator": evaluate, "viewer": view}
+"""What each service does."""

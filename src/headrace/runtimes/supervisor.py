@@ -34,7 +34,7 @@ class Process:
     ):
         self.task = task
         self.variables = variables
-        self.name = f"{task.role} {task.replica}"
+        self.name = task.name
         self.cores, self.threads, self.fds = cores, threads, fds
         self.said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self.failures: deque[float] = deque()
@@ -54,7 +54,7 @@ class Process:
             "headrace.runtimes.worker",
             self.cores,
             self.threads,
-            NICE if self.task.role == "evaluator" else 0,
+            NICE if self.task.fragment == "evaluator" else 0,
             {TASK: self.task.to_json(), **self.variables},
             out=self.said,
             errors=self.said,
@@ -120,7 +120,7 @@ class Supervisor:
                 process.forget()
 
     def _ended(self, process: Process, code: int, now: float) -> None:
-        if code == 2 and process.task.role != "viewer":
+        if code == 2 and process.task.fragment != "viewer":
             raise FragmentError(f"{process.name}: {process.last_words()}.")
         if code >= 0:
             self._failed(process, process.last_words(), now)
@@ -136,7 +136,7 @@ class Supervisor:
 
     def _failed(self, process: Process, why: str, now: float) -> None:
         number = _recent(process.failures, now)
-        if number > self.options.restarts and process.task.role == "viewer":
+        if number > self.options.restarts and process.task.fragment == "viewer":
             self.processes.remove(process)
             process.said.close()
             self.notices.append(f"there will be nothing to see: {why}.")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.graph.compile import Ticket
-from headrace.runtimes.pure import Carry, Pure
+from headrace.compile.rng import PassRng
+from headrace.runtimes.pure import Carry, Counts, Pure
 from headrace.types import Array, Tree
 
 
@@ -36,8 +35,7 @@ class Together:
     def advance(self, loops: Sequence[Pure]) -> None:
         """A cycle of all. Each is to `take` its part; one that has ended is computed along with the others."""
         self.passes, self.learned = loops[0].due()
-        progress = loops[0].progress
-        numbers = np.uint32(progress.passes), np.uint32(progress.learned)
+        numbers = np.uint32(loops[0].progress.passes), tuple(np.uint32(number) for number in loops[0].numbers)
         self.carry, *produced = self.cycle(self.carry, self.bases, *numbers, self.passes, self.learned)
         self._hand_out(loops)
         self.produced = jax.tree.map(np.asarray, produced)
@@ -48,10 +46,13 @@ class Together:
         loop.take(self.passes, self.learned, *jax.tree.map(lambda leaf: leaf[place], self.produced))
 
     def _all(
-        self, carry: Carry, bases: Array, began: Array, learning: Array, passes: int, learned: int
+        self, carry: Carry, bases: Array, began: Array, learning: tuple[Array, ...], passes: int, learned: Counts
     ) -> tuple[Carry, Any, Any]:
-        cycle = partial(self.first.one_cycle, passes=passes, learned=learned)
-        return jax.vmap(lambda own, keys: cycle(own, Ticket(keys, began), Ticket(keys, learning)))(carry, bases)
+        def one(own: Carry, keys: Array) -> Any:
+            rngs = tuple(PassRng(keys, number) for number in learning)
+            return self.first.one_cycle(own, PassRng(keys, began), rngs, passes=passes, learned=learned)
+
+        return jax.vmap(one)(carry, bases)  # type: ignore[no-any-return]
 
     def _hand_out(self, loops: Sequence[Pure]) -> None:
         for loop in loops:
@@ -80,6 +81,6 @@ def _part(tree: Tree, place: Array) -> Tree:
 
 def alike(loops: Sequence[Any]) -> bool:
     """Whether these can be advanced as one program: whole loops that have come equally far."""
-    return all(isinstance(loop, Pure) and loop.parts == 1 for loop in loops) and all(
+    return all(isinstance(loop, Pure) and loop.shares == 1 for loop in loops) and all(
         loop.progress.counters() == loops[0].progress.counters() for loop in loops
     )

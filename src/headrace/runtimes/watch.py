@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.compile.reports import Report, find_divergence, measured, metric_names
 from headrace.errors import DivergenceError
 from headrace.graph import Graph, Node
-from headrace.graph.reports import Report, find_divergence, measured, metric_names
 from headrace.services.progress import Progress
 
 GOES_ON = "{}; training goes on (--on-divergence warn)."

@@ -11,28 +11,30 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from headrace.channels.memory import Memory, fence
-from headrace.channels.wait import wait
+from headrace.compile.cells import CellLayout, cell_shapes
+from headrace.compile.replicas import part_of
+from headrace.compile.reports import Report, find_divergence
 from headrace.config import from_json, load_object
 from headrace.core.algorithm import Algorithm
-from headrace.envs import Recipe, describe_env
+from headrace.envs import HostEnv, Recipe, describe_env, make
 from headrace.errors import EnvError, HeadraceError, sentence
+from headrace.exec.runner import Runner
+from headrace.fabric.memory import MemoryFabric
+from headrace.fabric.results import Results
 from headrace.graph import Node, Plan, trace
-from headrace.graph.compile import Programs, cell_shapes
 from headrace.graph.plan import Cut, Fragment
-from headrace.graph.replicated import part_of
-from headrace.graph.reports import Report, find_divergence
+from headrace.graph.sections import Sections
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.base import Options
 from headrace.runtimes.boot import end
-from headrace.runtimes.places import Role, device_at, jax_device
-from headrace.runtimes.shared import Shared
+from headrace.runtimes.hosted import hosted
+from headrace.runtimes.places import jax_device
+from headrace.shm.memory import Memory, fence
+from headrace.shm.wait import wait
 
 TASK = "HEADRACE_TASK"
 PATIENCE = math.inf
@@ -43,8 +45,11 @@ PATIENCE = math.inf
 class Task:
     """What a process is to do."""
 
-    role: Role
+    fragment: str
+    """The fragment that it runs a replica of, or the service that it is."""
     replica: int
+    name: str
+    device: str
     algorithm: str
     settings: dict[str, Any]
     env: dict[str, Any]
@@ -84,57 +89,67 @@ def main() -> int:
 
 
 class Worker:
-    """One process of a run: what every role needs."""
+    """One process of a run: what whoever runs in it needs of the process."""
 
     def __init__(self, task: Task):
         keep_compiled()
-        self.task = task
+        self.task, self.seed = task, task.seed
         if task.group is not None:
             jax.distributed.initialize(task.group[0], task.group[1], task.replica)
         self.options = Options(**task.options)
         kind: type[Algorithm[Any]] = load_object(task.algorithm)
-        self.algorithm = kind(from_json(kind.config_type, task.settings))
+        algorithm = kind(from_json(kind.config_type, task.settings))
         self.env = Recipe.from_json(task.env)
-        self.graph = graph = trace(self.algorithm, describe_env(self.env, self.algorithm.config.num_envs))
+        self.graph = graph = trace(algorithm, describe_env(self.env, algorithm.config.num_envs))
         self.plan = Plan(graph, task.policy, *_placed(task))
-        cells = cell_shapes(self.algorithm, graph)
-        self.part = part_of(self.plan, self.algorithm)
-        block = Memory.attach(task.memory).layout()
-        self.shared = Shared(block, self.plan, self.part, cells, self.options)
-        self.programs = Programs(graph, self.shared.shelf)
-        self.start: list[Any] = [jnp.array(leaf) for leaf in self.shared.begin]
-        self.who = self.shared.member(task.role, task.replica)
+        self.part = part_of(self.plan, algorithm)
+        layout = CellLayout(cell_shapes(algorithm, graph))
+        arena = Memory.attach(task.memory).arena()
+        self.fabric = MemoryFabric(arena, Sections(self.plan), self.part, layout, self.options.log_info)
+        self.results = Results(arena, graph, layout, self.options.eval_episodes)
+        self.ledger = self.fabric.ledger
+        self.who = self.ledger.members[task.fragment, task.replica]
 
     def run(self) -> None:
-        # Imported here: a sampler need not know how to draw.
-        from headrace.runtimes import central, learner, loop, remote, sampler, spectators
+        device = self.task.device
+        with jax.default_device(jax_device(device, [device])):
+            fragment = next((one for one in self.plan.fragments if one.id == self.task.fragment), None)
+            if fragment is not None:
+                Runner(self, fragment, self.task.replica, self.environments).run()
+            else:
+                # Imported here: a sampler need not know how to draw.
+                from headrace.runtimes.spectators import SERVE
 
-        roles: dict[Role, Callable[[Worker], None]] = {
-            "environment": remote.step,
-            "sampler": sampler.sample,
-            "loop": partial(loop.run, kind=central.Working if self.plan.gradients == "central" else loop.Loop),
-            "learner": learner.learn,
-            "applier": central.apply,
-            "evaluator": spectators.evaluate,
-            "viewer": spectators.view,
-        }
-        own = device_at(self.plan, self.task.role, self.task.replica)
-        with jax.default_device(jax_device(own, [own])):
-            roles[self.task.role](self)
+                SERVE[self.task.fragment](self)
+
+    def environments(self) -> list[HostEnv]:
+        """The environments of this replica, a set for each group."""
+        groups = self.fabric.sections.groups
+        number = self.graph.spec.num_envs // (groups * self.plan.collector.replicas)
+        return [hosted(make(self.env, number)) for _ in range(groups)]
 
     def alive(self) -> bool:
         """Whether there is still somebody to work for; asking is a sign of life."""
-        self.shared.beat(self.who)
-        return os.getppid() == self.task.parent and not self.shared.stopping
+        self.ledger.beat(self.who)
+        return os.getppid() == self.task.parent and not self.ledger.stopping
 
-    def be_long(self) -> None:
-        """Say that what comes next, compiling, may take any time: silence is no sign of trouble until the next beat."""
-        self.shared.beats[self.who] = 0
+    def beat(self) -> None:
+        """Show a sign of life."""
+        self.ledger.beat(self.who)
+
+    def suspend_watchdog(self) -> None:
+        """Say that what comes next, compiling, may take any time."""
+        self.ledger.suspend_watchdog(self.who)
 
     def begin(self) -> None:
         """Say that the environments are reset next: those of the host may hang, those in JAX are compiled."""
-        self.shared.steps[self.who] = 0
-        self.be_long() if self.graph.spec.pure else self.shared.beat(self.who)
+        self.ledger.steps[self.who] = 0
+        self.suspend_watchdog() if self.graph.spec.pure else self.beat()
+
+    def stepped(self) -> None:
+        """Say that the environments are stepped next."""
+        self.ledger.steps[self.who] += 1
+        self.ledger.beat(self.who)
 
     def heed(self, nodes: Sequence[Node], report: Report, first: int) -> None:
         """Look whether a program that began with pass `first` has diverged. If that ends the run nothing more is done
@@ -142,7 +157,7 @@ class Worker:
         found = find_divergence(nodes, report, first)
         if found is None:
             return
-        self.shared.tell(found)
+        self.ledger.tell(found)
         if self.options.on_divergence == "stop":
             self.wait(lambda: False)
             sys.exit(0)
@@ -163,7 +178,7 @@ class Worker:
                 return ready() or self.over()
 
             # Where staleness is allowed the other side has work in store and does not wait for this one's next look.
-            wait(done, PATIENCE, lambda: True, leisurely=self.shared.pace.staleness > 0)
+            wait(done, PATIENCE, lambda: True, leisurely=not self.plan.turns and not self.fabric.sections.streams)
         return not self.over()
 
     def sleep(self, until: float) -> bool:
@@ -182,24 +197,13 @@ class Worker:
         def looked() -> None:
             nonlocal began
             now = time.monotonic_ns()
-            self.shared.waited[self.who] += now - began
+            self.ledger.waited[self.who] += now - began
             began = now
 
         try:
             yield looked
         finally:
             looked()
-
-    @property
-    def asked_to_pause(self) -> bool:
-        return self.shared.pauses % 2 == 1
-
-    def stand(self) -> None:
-        """Stand still while a pause lasts."""
-        if self.asked_to_pause:
-            fence()
-            this = self.shared.paused[self.who] = self.shared.pauses
-            self.wait(lambda: self.shared.pauses != this)  # another may have begun by then, and wants its own answer
 
 
 def _placed(task: Task) -> tuple[tuple[Fragment, ...], tuple[Cut, ...]]:

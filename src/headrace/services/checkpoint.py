@@ -28,9 +28,6 @@ KEPT = 2
 
 ARRAYS = "state.safetensors"
 MANIFEST = "manifest.json"
-GROWING = "['replay']"
-"""What may have other shapes than at the start: the rows that were written."""
-
 REMEDY = "remove that folder to use the one before it, or start a new run"
 
 
@@ -71,13 +68,18 @@ def load(folder: Path, like: Tree, whole: bool = True) -> tuple[Tree, dict[str, 
     restored = []
     for name, (_, leaf) in zip(names, leaves, strict=True):
         array = found[name] if not _is_key(leaf) else jax.random.wrap_key_data(jnp.asarray(found[name]))
-        if array.dtype != leaf.dtype or (array.shape != leaf.shape and not name.startswith(GROWING)):
+        if array.dtype != leaf.dtype or (array.shape != leaf.shape and not _grows(name)):
             raise CheckpointError(
                 f"checkpoint {folder} holds {name} as {array.dtype}{list(array.shape)}, these settings make it "
                 f"{leaf.dtype}{list(leaf.shape)}; resume with the settings in the run's config.json."
             )
         restored.append(array)
     return jax.tree.unflatten(tree, restored), values
+
+
+def _grows(name: str) -> bool:
+    """Whether it is a part of a store, which holds fewer rows in the beginning."""
+    return "['rows']" in name and not name.startswith("['cells']")
 
 
 def read_values(folder: Path) -> dict[str, Any]:

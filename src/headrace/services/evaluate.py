@@ -9,10 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from headrace.compile.cells import CellLayout, shared
+from headrace.compile.programs import Programs
+from headrace.compile.rng import PassRng, bases
 from headrace.core.cells import Cell
 from headrace.envs import SUCCESS, HostedJaxEnv, HostEnv, JaxEnv, make, scored
 from headrace.graph import Graph
-from headrace.graph.compile import Programs, Shelf, Ticket, bases, shared
 from headrace.types import Tree
 
 EVALUATION_SEED = 0x5EED
@@ -59,8 +61,8 @@ class Player:
     """An actor made from cells: batched observations in, batched actions out."""
 
     def __init__(self, graph: Graph, cells: Mapping[str, Cell]):
-        self.shelf = Shelf(cells)
-        self.programs = Programs(graph, self.shelf)
+        self.cell_layout = CellLayout(cells)
+        self.programs = Programs(graph, self.cell_layout)
         self.play = graph.play
         read = self.programs.reader(self.play.nodes, self.play.action)
         self.compiled = shared(graph, "playing", lambda: jax.jit(read))
@@ -69,11 +71,11 @@ class Player:
 
     def load(self, cells: Mapping[str, Cell]) -> None:
         """Play as these cells do from here on."""
-        self.modules = self.programs.modules(self.play.nodes, self.shelf.flat(cells))
+        self.modules = self.programs.modules(self.play.nodes, self.cell_layout.flat(cells))
 
     def __call__(self, obs: Tree, number: int = 0) -> Tree:
         chosen = self.compiled(
-            self.modules, {"env.observe": jax.tree.leaves(obs)}, Ticket(self.bases, np.uint32(number))
+            self.modules, {"env.observe": jax.tree.leaves(obs)}, PassRng(self.bases, np.uint32(number))
         )
         return jax.tree.map(np.asarray, chosen)
 

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import DictKey
 
+from headrace.compile.rng import PassRng
 from headrace.core.cells import Cell
 from headrace.errors import UsageError, sentence
 from headrace.extras import needed
 from headrace.files import write_whole
 from headrace.graph import Graph
-from headrace.graph.compile import Ticket
 from headrace.services.evaluate import Player
 from headrace.types import Dict, Discrete, MultiDiscrete, Space, native, shown, taken
 from headrace.version import __version__
@@ -72,14 +72,14 @@ def _inputs(graph: Graph) -> dict[str, jax.ShapeDtypeStruct]:
 def _function(graph: Graph, player: Player) -> Callable[..., Any]:
     """`play(part, ...)`: from the parts of a batch of observations to actions as the environment takes them."""
     read = player.programs.reader(player.play.nodes, player.play.action)
-    ticket = Ticket(jnp.asarray(player.bases), jnp.uint32(0))
+    rng = PassRng(jnp.asarray(player.bases), jnp.uint32(0))
 
     seen = graph.spec.observation
     whole = jax.tree.structure(shown(seen))
 
     def play(*parts: Any) -> Any:
         obs = jax.tree.leaves(taken(seen, jax.tree.unflatten(whole, parts)))
-        return native(graph.spec.action, read(player.modules, {"env.observe": obs}, ticket), jnp)
+        return native(graph.spec.action, read(player.modules, {"env.observe": obs}, rng), jnp)
 
     return play
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 from headrace.envs import Episode
 
@@ -16,7 +16,9 @@ class Progress:
     passes: int = 0
     """Collecting passes."""
     learned: int = 0
-    """Learning passes."""
+    """Learning passes, of all domains together."""
+    learned_in: list[int] = field(default_factory=list)
+    """Learning passes of each domain; none where there is one."""
     update_frames: int = 0
     """Transitions that went through an update: the sum of the batch sizes."""
     episodes: list[Episode] = field(default_factory=list)
@@ -25,11 +27,23 @@ class Progress:
     notices: list[str] = field(default_factory=list)
     """What a person should be told."""
 
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, Any]:
         """What a run must remember to go on."""
         return {
             "env_steps": self.env_steps,
             "passes": self.passes,
             "learned": self.learned,
             "update_frames": self.update_frames,
+            **({"learned_in": list(self.learned_in)} if len(self.learned_in) > 1 else {}),
         }
+
+    def count(self, domain: int, passes: int, frames: int) -> None:
+        """Count learning passes of a domain, and what they learned from."""
+        self.learned_in = self.domains(max(domain + 1, len(self.learned_in)))
+        self.learned_in[domain] += passes
+        self.learned = sum(self.learned_in)
+        self.update_frames += frames
+
+    def domains(self, number: int) -> list[int]:
+        """Learning passes of each of so many domains."""
+        return [self.learned] if number == 1 else [*self.learned_in, *[0] * (number - len(self.learned_in))]

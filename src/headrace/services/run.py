@@ -2,6 +2,7 @@
 
 RUN/config.json       algorithm, settings, environment, policy, runtime, seed
     plan.json         the graph and where its fragments ran
+    processes.json    which process ran which nodes
     metrics.jsonl     one JSON object a line
     tensorboard/      the same as TensorBoard events
     checkpoints/      the newest states, replay included
@@ -27,6 +28,7 @@ from headrace.files import write_whole
 from headrace.services.goal import Goal
 
 CONFIG = "config.json"
+MEMBERS = "processes.json"
 
 LATEST = "latest"
 """What the newest run under runs/ is called on the command line."""

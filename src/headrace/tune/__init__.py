@@ -17,11 +17,10 @@ from typing import Any
 from headrace.core.algorithm import Algorithm
 from headrace.envs import describe_env, env_id
 from headrace.errors import UsageError, nearest
-from headrace.graph import Plan, fuse, loosen, trace, verify
+from headrace.graph import Plan, fuse, trace, verify, with_staleness
 from headrace.machine import Machine
 from headrace.policies import POLICIES
 from headrace.runtimes.boot import WORKER
-from headrace.runtimes.pace import Pace
 from headrace.tune import tell
 from headrace.tune.cache import cached, remember
 from headrace.tune.choice import Choice
@@ -64,7 +63,7 @@ def tune(
         raise UsageError(f"the tuner needs some seconds, got {seconds:g}.")
     spec = describe_env(env, algorithm.config.num_envs)
     plan = POLICIES[policy](trace(algorithm, spec), machine, replicas)
-    plan = verify(fuse(plan if staleness is None else loosen(plan, staleness)), machine)
+    plan = verify(fuse(plan if staleness is None else with_staleness(plan, staleness)), machine)
     usual = _usual(algorithm, plan)
     what = f"{algorithm.name} on {env_id(env)}, {policy} policy, {machine.cores} cores"
     if not _understood(plan):
@@ -73,7 +72,7 @@ def tune(
     say(f"{what}: measuring for up to {seconds:g} s.")
     terms = _terms(plan, machine)
     freedom = Freedom(
-        envs=not plan.graph.on_policy and algorithm.config.num_envs == algorithm.config_type().num_envs,
+        envs=_fused(plan) and algorithm.config.num_envs == algorithm.config_type().num_envs,
         replicas=replicas is None and not terms.alone,
         memory=machine.memory / 4,
     )
@@ -86,7 +85,7 @@ def tune(
     if chosen is None or found is None:
         say(textwrap.fill(_too_little(costs, seconds, usual, troubles), tell.WIDTH))
         return usual
-    say(tell.sentence(chosen, terms, found, fused=not plan.graph.on_policy, given=costs.given))
+    say(tell.sentence(chosen, terms, found, fused=_fused(plan), given=costs.given))
     remember(chosen, algorithm, env, policy, machine, replicas, staleness)
     return chosen
 
@@ -146,10 +145,10 @@ def _usual(algorithm: Algorithm[Any], plan: Plan) -> Choice:
     return Choice(
         num_envs=plan.graph.spec.num_envs,
         replicas=plan.collector.replicas,
-        repeat=plan.learner.repeat,
-        batch_size=None if plan.graph.on_policy else getattr(algorithm.config, "batch_size", None),
+        repeat=plan.learners[0].repeat,
+        batch_size=None if not _fused(plan) else getattr(algorithm.config, "batch_size", None),
         cores={fragment.id: fragment.cores for fragment in plan.fragments},
-        unit="steps/s" if plan.graph.on_policy else "frames/s",
+        unit="frames/s" if _fused(plan) else "steps/s",
     )
 
 
@@ -157,21 +156,25 @@ def _understood(plan: Plan) -> bool:
     """Whether the plan is one host process, or a fragment that collects beside others that learn."""
     if len(plan.fragments) == 1:
         return not plan.graph.spec.pure  # one XLA program, environments included: nothing stands beside another
-    domains = {plan.graph.by_id[node].domain for node in plan.collector.nodes}
-    return domains == {"collect"} and set(plan.fragments) == {plan.collector, *plan.learners}
+    return plan.beside and len(plan.graph.domains) == 1
+
+
+def _fused(plan: Plan) -> bool:
+    """Whether learning passes may be fused: what is learned from is replayed."""
+    return all(domain.fused for domain in plan.graph.domains)
 
 
 def _terms(plan: Plan, machine: Machine) -> Terms:
-    graph, domain = plan.graph, plan.graph.domain
-    size = domain.frames if domain.replays else domain.collected
+    graph, domain = plan.graph, plan.graph.domains[0]
+    size = domain.frames if domain.fused else domain.collected
     return Terms(
         cores=machine.cores,
         collector=plan.collector.id,
         learners=tuple(fragment.id for fragment in plan.learners),
         per_insert=float(domain.rate * size),
-        steps=graph.only("env.step").times,
+        steps=graph.steps,
         size=size,
-        turns=Pace.of(plan).staleness == 0,
+        turns=plan.turns,
         alone=len(plan.fragments) == 1,
         devices={fragment.id: fragment.device for fragment in plan.learners if fragment.device != machine.host},
     )

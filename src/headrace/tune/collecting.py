@@ -11,12 +11,14 @@ import jax
 import numpy as np
 import psutil
 
-from headrace.channels.table import Table
+from headrace.compile.programs import Programs
 from headrace.envs import HostEnv, Recipe, make
-from headrace.graph import Graph
-from headrace.graph.compile import Programs
+from headrace.exec.cells import Cells
+from headrace.exec.collect import Collect
+from headrace.fabric.memory import local
+from headrace.graph import Fragment, Graph, cut
+from headrace.graph.sections import Sections
 from headrace.machine import free_memory
-from headrace.runtimes.collect import Collector
 from headrace.runtimes.hosted import hosted
 from headrace.tune.probe import LONG, ROUNDS, WINDOW, WINDOWS, Task, Tell, device, prepare
 from headrace.tune.timing import Moment
@@ -29,7 +31,7 @@ def collect(task: Task, tell: Tell) -> None:
     """Tell `envs`, the `seconds` of a pass and the `memory` of an environment, for each size worth it; then again."""
     with jax.default_device(device(task, task.fragments[0])):
         graph, programs, flat = prepare(task)
-        times = graph.only("env.step").times
+        times = graph.steps
 
         def measure(envs: int) -> tuple[float, int]:
             """Environment steps in a second, and the bytes of all environments."""
@@ -37,7 +39,8 @@ def collect(task: Task, tell: Tell) -> None:
             env = hosted(make(Recipe.from_json(task.env), envs))
             memory = max(0, psutil.Process().memory_info().rss - before)
             watch = Stopwatch(partial(tell, envs=envs, memory=memory / envs), times, task.threads)
-            sample(graph, programs, flat, env, watch)
+            fits = graph.spec.num_envs % envs == 0
+            collect_until(watch, *((graph, programs, flat) if fits else prepare(task, num_envs=envs)), env)
             return envs / float(np.median(watch.seconds)), memory
 
         measured, best = list[int](), 0.0
@@ -88,28 +91,22 @@ class Stopwatch:
                 raise Enough
 
 
-def sample(graph: Graph, programs: Programs, flat: list[Any], env: HostEnv, watch: Stopwatch) -> None:
+def collect_until(watch: Stopwatch, graph: Graph, programs: Programs, flat: list[Any], env: HostEnv) -> None:
     """Collect as a sampler does, until the watch has seen enough; a long trajectory need not end."""
-    axis, envs = graph.env_axis, env.spec.num_envs
-
-    def share(leaf: Any) -> Any:
-        return jax.ShapeDtypeStruct((*leaf.shape[:axis], envs, *leaf.shape[axis + 1 :]), leaf.dtype)
-
-    handed = jax.tree.map(share, graph.stored)
-    table = None if graph.on_policy else Table(handed, 1, 1024 * envs)
-    slot = [np.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(handed)]
+    names = [tuple(node.id for node in graph.where(domain=side)) for side in ("collect", "learn")]
+    samplers = graph.spec.num_envs // env.spec.num_envs
+    plan = cut(graph, "probe", (Fragment("collect", names[0], replicas=samplers), Fragment("learn", names[1])), 0)
+    sections = Sections(plan)
+    fabric = local(sections, graph, programs.cell_layout)
     try:
-        collector = Collector(graph, programs, env, 0, 0, jax.jit, watch)
-        number = 0
-        while True:
-            rows = collector.collect(flat, number)
-            if table is not None:
-                table.insert(rows)
-            else:
-                for held, row in zip(slot, rows, strict=True):
-                    held[...] = row
+        collect = Collect(sections.collecting[0], 0, fabric, programs, Cells(flat), [env], 0, stepping=watch)
+        collect.start(0)
+        for number in count():
+            for _ in collect.run(number):
+                pass  # nothing is waited for
+            for name in graph.stores:
+                fabric.store(name, 0).release(0, number + 1)
             env.drain()
-            number += 1
     except Enough:
         return
     finally:

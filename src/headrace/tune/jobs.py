@@ -65,9 +65,10 @@ def _threads(plan: Plan, terms: Terms) -> list[int]:
 
 def _programs(algorithm: Algorithm[Any], plan: Plan, terms: Terms, usual: Choice) -> tuple[tuple[int, int], ...]:
     """Passes fused and batch sizes to measure: the usual ones first, then other sizes, then fewer and more passes."""
-    if plan.graph.on_policy:
+    graph = plan.graph
+    if not graph.domains[0].fused:
         return ((1, terms.size),)
-    row = tree_bytes(plan.graph.stored) // (plan.graph.spec.num_envs * terms.steps)
+    row = sum(tree_bytes(store.row) for store in graph.stores.values())
     sizes = [terms.size]
     if getattr(algorithm.config, "tune_batch_size", False) and usual.batch_size == terms.size:
         sizes += [size for size in (2 * terms.size, 4 * terms.size) if _allowed(algorithm, size)]

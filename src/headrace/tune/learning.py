@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from headrace.channels.table import Table
-from headrace.graph import Fragment, Graph
-from headrace.graph.compile import Ticket, bases, stages
+from headrace.compile.rng import PassRng, bases, draws
+from headrace.graph import Graph
+from headrace.stores.replay import Sample, Table
 from headrace.tune.probe import LONG, ROUNDS, WINDOW, WINDOWS, Task, Tell, device, prepare
 from headrace.tune.timing import Moment
 from headrace.types import tree_bytes
@@ -21,7 +21,7 @@ from headrace.types import tree_bytes
 HELD = 1 << 25
 """Bytes of the table that batches are drawn from: more than a core's cache holds."""
 
-Draw = Callable[[Ticket], Any]
+Draw = Callable[[PassRng], Any]
 """What a program learns from."""
 
 
@@ -29,7 +29,8 @@ def learn(task: Task, tell: Tell) -> None:
     """Tell the `seconds` of a program of each `fragment`, for each `repeat` and `size`; then again."""
     graph, programs, flat = prepare(task)
     usual = task.programs[0][1]
-    held = random_rows(graph.stored) if graph.on_policy else random_table(graph, usual)
+    (store,) = graph.stores.values()
+    held = random_table(graph, usual) if graph.domains[0].fused else random_rows(store.struct)
     known = {usual: (graph, programs)}
     compiled: dict[tuple[str, int], Callable[..., Any]] = {}
     for number in count(1):
@@ -40,7 +41,8 @@ def learn(task: Task, tell: Tell) -> None:
             for fragment in task.fragments:
                 name = fragment["id"]
                 if (name, size) not in compiled:
-                    program = programs.learner(stages(graph, Fragment(name, tuple(fragment["nodes"]))))
+                    stages = [n for n in graph.where(domain="learn", kind="stage") if n.id in fragment["nodes"]]
+                    program = programs.learner(stages, graph.domains[0].fused)
                     compiled[name, size] = jax.jit(program, donate_argnums=0)
                 with jax.default_device(device(task, fragment)):
                     found = partial(tell, fragment=name, threads=task.threads, repeat=repeat, size=size)
@@ -49,20 +51,20 @@ def learn(task: Task, tell: Tell) -> None:
         tell(done=number >= ROUNDS)
 
 
-def drawn(graph: Graph, held: Any, repeat: int, ticket: Ticket) -> Any:
+def drawn(graph: Graph, held: Any, repeat: int, rng: PassRng) -> Any:
     """What a learner gives its program: a trajectory, or as many batches as are fused."""
-    source = graph.source
-    if not isinstance(held, Table):
-        return {source.id: held}
-    return held.batches(source, ticket, repeat)
+    (source,) = graph.domains[0].sources
+    if isinstance(held, Table) and isinstance(source.operation, Sample):
+        return {source.id: held.draw(source.operation, draws(source, rng), 0, repeat)}
+    return {source.id: held}
 
 
 def clock(program: Callable[..., Any], flat: list[Any], keys: Any, draw: Draw, threads: int, found: Tell) -> list[Any]:
     """Time a program some times, drawing included; returns the cells, which it was given for good."""
 
     def once(flat: list[Any], number: int) -> list[Any]:
-        ticket = Ticket(keys, np.uint32(number))
-        flat, _ = program(flat, draw(ticket), ticket)
+        rng = PassRng(keys, np.uint32(number))
+        flat, _ = program(flat, draw(rng), rng)
         jax.block_until_ready(flat)
         return flat
 
@@ -95,8 +97,9 @@ def random_rows(like: Any) -> list[Any]:
 
 def random_table(graph: Graph, size: int) -> Table:
     """A full table of random transitions."""
-    each = tree_bytes(graph.stored) // graph.collected
-    table = Table(graph.stored, 1, min(graph.capacity, max(size, HELD // each)))
+    (store,) = graph.stores.values()
+    capacity: int = store.operation.capacity  # type: ignore[attr-defined]
+    table = Table(store.struct, 1, min(capacity, max(size, HELD // tree_bytes(store.row))))
     for held, rows in zip(jax.tree.leaves(table.rows), random_rows(table.rows), strict=True):
         held[...] = rows
     table.written[:] = table.steps

@@ -16,12 +16,13 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 
+from headrace.compile.cells import CellLayout, make_cells
+from headrace.compile.programs import Programs
 from headrace.config import from_json, load_object, override
 from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, describe_env
 from headrace.errors import HeadraceError, sentence
 from headrace.graph import Graph, trace
-from headrace.graph.compile import Programs, Shelf, make_cells
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.boot import end
 from headrace.runtimes.places import jax_device
@@ -99,8 +100,8 @@ def prepare(task: Task, **settings: Any) -> tuple[Graph, Programs, list[Any]]:
     algorithm = kind(override(from_json(kind.config_type, task.settings), settings))
     graph = trace(algorithm, describe_env(Recipe.from_json(task.env), algorithm.config.num_envs))
     cells = make_cells(algorithm, graph, 0)
-    shelf = Shelf(cells)
-    return graph, Programs(graph, shelf), [jnp.array(leaf) for leaf in shelf.flat(cells)]
+    cell_layout = CellLayout(cells)
+    return graph, Programs(graph, cell_layout), [jnp.array(leaf) for leaf in cell_layout.flat(cells)]
 
 
 def device(task: Task, fragment: dict[str, Any]) -> Any:

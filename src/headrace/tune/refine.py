@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 from headrace.graph.plan import FUSED_INSERTS
-from headrace.runtimes import Processes
+from headrace.runtimes import Runtime
 from headrace.tune.choice import Choice, fused, short
 
 AFTER = 5.0
@@ -23,8 +24,10 @@ WORTH = 1.02
 class Refinement:
     """Called between two looks at a run; measures, chooses, and is over."""
 
-    def __init__(self, runtime: Processes, choice: Choice, chosen: Callable[[int, float], None]):
-        """`chosen` is told the number that stays, and what the system does with it in a second."""
+    def __init__(self, runtime: Runtime, choice: Choice, rate: Fraction, chosen: Callable[[int, float], None]):
+        """`rate` are the learning passes for each transition; `chosen` is told the number that stays, and what the
+        system does with it in a second."""
+        self.rate = rate
         self.runtime = runtime
         self.choice = choice
         self.chosen = chosen
@@ -35,8 +38,7 @@ class Refinement:
         return next(self.turns, None)
 
     def _refine(self) -> Iterator[str | None]:
-        shared = self.runtime.shared
-        usual = shared.pace.repeat
+        usual = self.runtime.repeat
         numbers = [usual, *(number for number in (usual // 2, usual * 2) if self._fits(number))]
         while self.runtime.progress.learned == 0:
             yield None
@@ -44,7 +46,7 @@ class Refinement:
         seen: dict[int, list[float]] = {number: [] for number in numbers}
         for number in (*numbers, *reversed(numbers)):
             if len(numbers) > 1:
-                shared.fuse(number)
+                self.runtime.fuse(number)
             learned = self.runtime.progress.learned
             while self.runtime.progress.learned <= learned + number:  # compiled, and taken up by every learner
                 yield None
@@ -57,7 +59,7 @@ class Refinement:
         if speeds[best] < WORTH * speeds[usual]:
             best = usual
         if len(numbers) > 1:
-            shared.fuse(best)
+            self.runtime.fuse(best)
         self.chosen(best, speeds[best])
         yield refined(self.choice, speeds, usual, best)
 
@@ -68,8 +70,7 @@ class Refinement:
 
     def _fits(self, number: int) -> bool:
         """Whether so many passes earn no more inserts than acting may lag behind."""
-        domain = self.runtime.shared.pace.domain
-        return domain.replays and 1 <= number <= FUSED_INSERTS * domain.rate
+        return 1 <= number <= FUSED_INSERTS * self.rate
 
 
 def refined(choice: Choice, speeds: dict[int, float], usual: int, best: int) -> str:

@@ -1,1 +1,0 @@
-"""How data crosses a cut."""

@@ -1,0 +1,69 @@
+"""The cells as one process has them: those it writes itself, and the newest version of those that others write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+
+from headrace.fabric.base import Fabric
+from headrace.graph.sections import Section
+from headrace.shm.memory import fence
+from headrace.types import Array
+
+
+class Cells:
+    """All arrays of all cells, flat."""
+
+    def __init__(self, flat: Sequence[Array], readers: Iterable[CellReader] = ()):
+        self.flat = list(flat)
+        self.readers = list(readers)
+
+    def refresh(self) -> bool:
+        """Take over what others have published since; whether there was anything."""
+        if not self.readers:
+            return False
+        fence()  # after whatever said that there is something new
+        fresh = False
+        for reader in self.readers:
+            fresh |= reader.read(self.flat)
+        return fresh
+
+    @property
+    def version(self) -> int:
+        """The newest version that was taken over."""
+        return max((reader.version for reader in self.readers), default=0)
+
+    def lag(self) -> int:
+        """Versions that were published since."""
+        return max((reader.latest.version - reader.version for reader in self.readers), default=0)
+
+
+class CellReader:
+    """The newest version of the cells that one section writes."""
+
+    def __init__(self, latest: Any, places: Sequence[int]):
+        self.latest, self.places = latest, places
+        self.version = 0
+
+    def read(self, flat: list[Array]) -> bool:
+        """Put what is new in its place; whether there was anything."""
+        if self.latest.version <= self.version or (newer := self.latest.read(newer_than=self.version)) is None:
+            return False
+        self.version, arrays = newer
+        # Copied, because a learner's program may be given what it reads to write its results into.
+        for place, array in zip(self.places, jax.device_put(arrays, may_alias=False), strict=True):
+            flat[place] = array
+        return True
+
+
+def readers(fabric: Fabric, cells: Iterable[str], but: str | None = None) -> list[CellReader]:
+    """For each section that writes some of these cells, but for those of one fragment: its newest version."""
+    wanted = set(cells)
+    found: list[Section] = [
+        section
+        for section in fabric.sections.learning
+        if section.fragment.id != but and wanted & set(section.written) and fabric.published[section]
+    ]
+    return [CellReader(fabric.weights(section), fabric.published[section]) for section in found]

@@ -1,0 +1,394 @@
+"""The collecting section of a fragment: observe, act, step, store, or whatever part of that it has.
+
+A pass is a generator that yields what it waits for from another fragment. Who drives it decides what waiting means: in
+a process of its own it looks again and again, inline the others go on meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.compile.cells import shared
+from headrace.compile.programs import Programs
+from headrace.compile.rng import PassRng, bases
+from headrace.core.symbols import Ref
+from headrace.envs import HostEnv
+from headrace.exec.cells import Cells
+from headrace.fabric.base import Fabric
+from headrace.graph.ir import Node
+from headrace.graph.sections import Section, kept_steps, refs_of, segments
+from headrace.shm.stream import Sender
+from headrace.types import Tree
+
+Leaves = list[Any]
+Pass = Iterator[Callable[[], bool]]
+"""A pass under way: yields what it waits for, and is to be resumed when that is true."""
+
+
+class Call:
+    """Stages that run as one compiled call, for one slice of the environments."""
+
+    def __init__(self, programs: Programs, nodes: Sequence[Node], wanted: Sequence[Ref], jit: Callable[..., Any]):
+        self.nodes = nodes
+        self.wanted = list(wanted)
+        own = {node.id for node in nodes}
+        self.given = sorted({ref.node for ref in refs_of(nodes) if ref.node not in own})
+        """The nodes that it takes from."""
+        read = programs.reader(nodes, self.wanted)
+        what = ("call", tuple(own), tuple(self.wanted), jit)
+        self.program = shared(programs.graph, what, lambda: jit(read))
+
+    def __call__(self, modules: tuple[Any, ...], values: dict[str, Any], rng: PassRng) -> Leaves:
+        return [np.asarray(leaf) for leaf in self.program(modules, {name: values[name] for name in self.given}, rng)]
+
+
+class Lane:
+    """The environments that one replica has of one group, and what is done with them in a step, in order."""
+
+    def __init__(self, collect: Collect, group: int, env: HostEnv | None):
+        self.collect, self.group, self.env = collect, group, env
+        self.place = collect.replica * collect.groups + group
+        self.writer = group if collect.shares > 1 else self.place
+        """Its place among those who fill a store."""
+        self.seeds = bases(collect.graph, collect.seed, self.place)
+        self.bases = jnp.asarray(self.seeds)  # on the device, not sent there at every step
+        fabric, section = collect.fabric, collect.section
+        self.received = {s.source.id: fabric.receiver(s, collect.replica, group) for s in collect.streams_in}
+        self.sent: dict[str, list[tuple[Sender, tuple[int, ...]]]] = {}
+        for stream in collect.streams_out:
+            sender = fabric.sender(stream, collect.replica, group)
+            self.sent.setdefault(stream.source.id, []).append((sender, stream.leaves))
+        self.values: dict[str, Leaves] = {}
+        self.made = False
+        """Whether a predecessor made this step, and others have seen it."""
+        self.buffers: dict[str, dict[int, NDArray[Any]]] = {}
+        self.scratch = fabric.scratch(section, collect.replica, group)
+        """Of environments whose steps others have seen already: where a successor finds how far they had come."""
+
+    def reset(self, number: int) -> None:
+        """Start new episodes before pass `number`, others than before any other pass."""
+        assert self.env is not None
+        own = self.seeds[self.collect.step_node.index].tolist()
+        seed = np.random.SeedSequence([*own, number]).generate_state(1)[0]
+        self.observed: Leaves = jax.tree.leaves(self.env.reset(int(seed)))
+
+    def start(self, number: int) -> None:
+        """Make ready for pass `number`, after a predecessor if there was one."""
+        if self.env is None:
+            return
+        self.reset(number)
+        self.closing = False
+        self.fresh = self.observed
+        if self.scratch is not None and self.scratch.steps:
+            # The others have seen an episode that nobody can go on with: its next step is its last, and leads nowhere.
+            self.closing = True
+            self.observed = self.scratch.observed()
+
+    def run(self, number: int) -> Pass:
+        """One pass, with buffers for what is needed of all its steps together."""
+        collect = self.collect
+        if collect.unrolled:
+            self.buffers = collect.rooms(self, number)
+        if collect.steps:
+            for i in range(collect.times):
+                yield from self.step(number, i)
+        yield from self.end(number)
+
+    def keep(self, node: str, i: int, leaves: Leaves) -> None:
+        """Take note of what a node yields at a step, and hand it over."""
+        self.values[node] = leaves
+        if not self.made:
+            for leaf, held in self.buffers.get(node, {}).items():
+                held[i] = leaves[leaf]
+
+    def hand_over(self, node: str, number: int, i: int) -> None:
+        for sender, leaves in self.sent.get(node, ()):
+            yielded = self.values[node]
+            sender.send(number, i, [yielded[leaf] for leaf in leaves])
+
+    def waits(self, number: int, i: int, sources: Sequence[str]) -> Pass:
+        """Wait for what other fragments yield at a step, and take it."""
+        for source in sources:
+            receiver = self.received[source]
+            if not receiver.ready(number, i):
+                yield partial(receiver.ready, number, i)
+            held = receiver.take(number)
+            leaves: Leaves = [None] * self.collect.width[source]
+            for leaf, array in zip(self.collect.leaves_in[source], held, strict=True):
+                leaves[leaf] = array[i] if self.collect.unrolled else array
+            self.values[source] = leaves
+
+    def rooms_free(self, nodes: Sequence[str], number: int) -> Pass:
+        """Wait until all who take what these nodes yield have let go of an earlier pass."""
+        for sender in (sender for node in nodes for sender, _ in self.sent.get(node, ())):
+            if not sender.free(number):
+                yield partial(sender.free, number)
+
+    def step(self, number: int, i: int) -> Pass:
+        """One step, as far as this fragment has a part in it."""
+        collect = self.collect
+        if self.scratch is not None:
+            self.made = number * collect.times + i < self.scratch.steps
+        for kind, node, sources, call, modules in collect.steps:
+            if sources:
+                yield from self.waits(number, i, sources)
+            if self.sent:
+                yield from self.rooms_free(node, number)
+            if kind == "observe":
+                self.keep(node[0], i, self.observed)
+            elif kind == "call":
+                rng = PassRng(self.bases, np.uint32(number * collect.times + i))
+                found = call(collect.modules[modules], self.values, rng)
+                for name in node:
+                    self.values[name] = [None] * collect.width[name]
+                for ref, leaf in zip(call.wanted, found, strict=True):
+                    self.values[ref.node][ref.leaf] = leaf
+                for name in node:
+                    self.keep(name, i, self.values[name])
+            else:
+                self.act(node[0], number, i)
+            if self.sent:
+                for name in node:
+                    self.hand_over(name, number, i)
+
+    def act(self, node: str, number: int, i: int) -> None:
+        """Step the environments."""
+        collect, at = self.collect, number * self.collect.times + i
+        assert self.env is not None
+        if self.made:
+            self.values[node] = self.nowhere()
+            return
+        if self.closing:
+            self.closing = False
+            self.keep(node, i, self.nowhere())
+            self.observed = self.fresh
+        else:
+            self.env.send(self.values[collect.action.node][collect.action.leaf])
+            if collect.stepping is not None:
+                collect.stepping()
+            step = self.env.receive()
+            led_to = flat(step.next_obs)
+            self.observed = led_to if step.obs is step.next_obs else flat(step.obs)
+            self.keep(node, i, [step.reward, step.terminated, step.truncated, *led_to])
+        if self.scratch is not None:
+            self.scratch.keep(at + 1, self.observed)
+
+    def nowhere(self) -> Leaves:
+        """What a step leads to that no environment makes: the episode is cut short where it was."""
+        size = len(self.observed[0])
+        over = np.ones(size, bool)
+        return [np.zeros(size, np.float32), ~over, over, *self.observed]
+
+    def whole(self, ref: Ref, number: int) -> Any:
+        """What a node yielded in the whole pass."""
+        collect = self.collect
+        if collect.per_step(ref.node) and collect.unrolled and ref.node in self.received:
+            return self.received[ref.node].take(number)[collect.leaves_in[ref.node].index(ref.leaf)]
+        if collect.per_step(ref.node) and collect.unrolled:
+            return self.buffers[ref.node][ref.leaf]
+        return self.values[ref.node][ref.leaf]
+
+    def end(self, number: int) -> Pass:
+        """What follows the last step: stages that see the whole pass, and stores."""
+        collect = self.collect
+        for kind, node, sources, call, modules in collect.afterwards:
+            for source in sources:
+                receiver = self.received[source]
+                last = collect.times - 1 if collect.per_step(source) else 0
+                if not receiver.ready(number, last):
+                    yield partial(receiver.ready, number, last)
+                if not (collect.per_step(source) and collect.unrolled):
+                    leaves: Leaves = [None] * collect.width[source]
+                    for leaf, array in zip(collect.leaves_in[source], receiver.take(number), strict=True):
+                        leaves[leaf] = array
+                    self.values[source] = leaves
+            if kind == "call":
+                rng = PassRng(self.bases, np.uint32(number))
+                given: dict[str, Leaves] = {}
+                for ref in refs_of(call.nodes):
+                    if ref.node in call.given:
+                        given.setdefault(ref.node, [None] * collect.width[ref.node])[ref.leaf] = self.whole(ref, number)
+                found = call(collect.modules[modules], given, rng)
+                for name in node:
+                    self.values[name] = [None] * collect.width[name]
+                for ref, leaf in zip(call.wanted, found, strict=True):
+                    self.values[ref.node][ref.leaf] = leaf
+                yield from self.rooms_free(node, number)
+                for name in node:
+                    self.hand_over(name, number, 0)
+            else:
+                store, refs, one_step = collect.fills[node[0]]
+                rows = [self.whole(ref, number) for ref in refs]
+                store.insert([np.asarray(row)[None] for row in rows] if one_step else rows, self.writer, number)
+        for receiver in self.received.values():
+            receiver.release(number)
+
+
+class Collect:
+    """The collecting section of one replica of a fragment."""
+
+    def __init__(
+        self,
+        section: Section,
+        replica: int,
+        fabric: Fabric,
+        programs: Programs,
+        cells: Cells,
+        envs: Sequence[HostEnv],
+        seed: int,
+        jit: Callable[..., Any] = jax.jit,
+        stepping: Callable[[], None] | None = None,
+    ):
+        """`envs` are its environments, a set for each group, if it has any; `stepping` is called before every step of
+        them."""
+        self.section, self.replica, self.fabric, self.cells, self.seed = section, replica, fabric, cells, seed
+        self.programs, self.stepping = programs, stepping
+        self.graph = graph = programs.graph
+        self.groups, self.shares = fabric.sections.groups, fabric.sections.plan.shares
+        self.step_node = graph.only("env.step")
+        self.times, self.unrolled = self.step_node.times, graph.unrolled
+        (self.action,) = jax.tree.leaves(self.step_node.inputs[0])
+        nodes = [graph.by_id[node.id] for node in section.nodes]
+        self.streams_in = [s for s in fabric.sections.received_by(section.fragment) if s.source.domain == "collect"]
+        self.streams_out = [s for s in fabric.sections.sent_by(section.fragment) if s.source.domain == "collect"]
+        self.leaves_in = {stream.source.id: stream.leaves for stream in self.streams_in}
+        self._stepwise = {node.id: node.index <= self.step_node.index for node in graph.where(domain="collect")}
+        self.width = {node.id: len(jax.tree.leaves(node.output)) for node in graph.where(domain="collect")}
+        own = {node.id for node in nodes}
+        self.outside = {(s.source.id, leaf) for s in self.streams_out for leaf in s.leaves}
+        before = [node for node in nodes if self.per_step(node.id)]
+        after = [node for node in nodes if not self.per_step(node.id)]
+        self.modules: list[tuple[Any, ...]] = []
+        self.calls: list[Call] = []
+        self.fills: dict[str, tuple[Any, list[Ref], bool]] = {}
+        for node in after:
+            if node.kind == "store":
+                store = graph.stores[node.store]
+                refs = jax.tree.leaves(node.inputs[0])
+                self.fills[node.id] = fabric.store(node.store, replica), refs, store.lead == 2 and not self.unrolled
+        self.steps = self._operations(before, nodes, own, jit)
+        self.afterwards = self._operations(after, nodes, own, jit)
+        self.kept = kept_steps(graph, own)
+        """What is needed of all steps of a pass together, of what is made here: by node, its arrays."""
+        self.lanes = [Lane(self, group, envs[group] if envs else None) for group in range(self.groups)]
+        self._rooms: dict[tuple[int, int], dict[str, dict[int, NDArray[Any]]]] = {}
+        """By group and turn."""
+
+    def per_step(self, node: str) -> bool:
+        """Whether a node runs at every step of a pass, not once after them."""
+        return self._stepwise[node]
+
+    def _operations(self, nodes: Sequence[Node], all_: Sequence[Node], own: set[str], jit: Any) -> list[Any]:
+        """What to do in turn: (kind, nodes, nodes to wait for, call, place of its modules)."""
+        made: list[Any] = []
+        had: set[str] = set()
+
+        def waits(nodes: Sequence[Node]) -> tuple[str, ...]:
+            new = [ref.node for ref in refs_of(nodes) if ref.node not in own and ref.node not in had]
+            had.update(new)
+            return tuple(dict.fromkeys(new))
+
+        run: list[Node] = []
+
+        def flush() -> None:
+            for group in segments(self.graph, run, self.leaves_in):
+                inside = {node.id for node in group}
+                others = [node for node in all_ if node.id not in inside]
+                wanted = [ref for ref in refs_of(others) if ref.node in inside]
+                wanted += [Ref(*one) for one in sorted(self.outside) if one[0] in inside and Ref(*one) not in wanted]
+                self.calls.append(Call(self.programs, group, wanted, jit))
+                names = tuple(node.id for node in group)
+                made.append(("call", names, waits(group), self.calls[-1], len(self.calls) - 1))
+            run.clear()
+
+        for node in nodes:
+            if node.kind == "stage":
+                run.append(node)
+                continue
+            flush()
+            kind = {"env.observe": "observe", "env.step": "step"}.get(node.name, "store")
+            made.append((kind, (node.id,), waits([node]), None, None))
+        flush()
+        return made
+
+    def rooms(self, lane: Lane, number: int) -> dict[str, dict[int, NDArray[Any]]]:
+        """Buffers for what is needed of all steps of a pass: a store's own memory where it has some to lend, else two
+        in turn."""
+        if lane.scratch is not None:
+            kept: dict[str, dict[int, NDArray[Any]]] = lane.scratch.rooms[number % 2]
+            return kept
+        key = lane.group, number % 2
+        if key not in self._rooms:
+            envs = self.fabric.sections.graph.spec.num_envs // (self.groups * self.section.fragment.replicas)
+
+            def room(node: str, leaf: int) -> NDArray[Any]:
+                like = jax.tree.leaves(self.graph.by_id[node].output)[leaf]
+                return np.zeros((self.times, envs, *like.shape[1:]), like.dtype)
+
+            self._rooms[key] = {node: {leaf: room(node, leaf) for leaf in leaves} for node, leaves in self.kept.items()}
+        made = self._rooms[key]
+        for store, refs, _ in self.fills.values():
+            if (lent := store.room(lane.writer, number)) is not None:
+                made = {node: dict(leaves) for node, leaves in made.items()}
+                for ref, array in zip(refs, lent, strict=True):
+                    if ref.leaf in made.get(ref.node, ()):
+                        made[ref.node][ref.leaf] = array
+                break
+        return made
+
+    @property
+    def executes(self) -> list[str]:
+        """The nodes that a pass runs here."""
+        return [node for _, nodes, *_ in (*self.steps, *self.afterwards) for node in nodes]
+
+    def start(self, number: int) -> None:
+        """Make ready for pass `number`, the first of this process."""
+        for lane in self.lanes:
+            lane.start(number)
+            if number and lane.env is not None and lane.scratch is None:
+                for store, _, _ in self.fills.values():
+                    store.sever(lane.writer)
+
+    def ready(self, number: int) -> bool:
+        """Whether what the pass begins with is there, from other fragments."""
+        waits = (self.steps or self.afterwards)[0][2]
+        return not waits or any(all(lane.received[node].ready(number, 0) for node in waits) for lane in self.lanes)
+
+    def run(self, number: int) -> Pass:
+        """One pass. While one group waits for what is done with it elsewhere, another one goes on."""
+        flat = self.cells.flat
+        self.modules = [self.programs.modules(call.nodes, flat) for call in self.calls]
+        if len(self.lanes) == 1:
+            yield from self.lanes[0].run(number)
+            return
+        going: list[tuple[Pass, Callable[[], bool]]] = [(lane.run(number), lambda: True) for lane in self.lanes]
+        while going:
+            for i, (lane, ready) in enumerate(going):
+                if ready():
+                    following = next(lane, None)
+                    going[i : i + 1] = [] if following is None else [(lane, following)]
+                    break
+            else:
+                waiting = [ready for _, ready in going]
+                yield lambda: any(ready() for ready in waiting)  # noqa: B023 - asked before the next turn
+
+    def drain(self) -> list[Any]:
+        """The episodes finished since the last call."""
+        return [episode for lane in self.lanes if lane.env is not None for episode in lane.env.drain()]
+
+    def close(self) -> None:
+        for lane in self.lanes:
+            if lane.env is not None:
+                lane.env.close()
+
+
+def flat(obs: Tree) -> Leaves:
+    """The arrays of an observation; most are one array, and this is called at every step."""
+    return [obs] if isinstance(obs, np.ndarray) else jax.tree.leaves(obs)

@@ -1,0 +1,191 @@
+"""A learning section of a fragment: draws from stores, runs its stages, hands over what others take."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from headrace.compile.cells import shared
+from headrace.compile.programs import Programs, Values
+from headrace.compile.reports import Report
+from headrace.compile.rng import PassRng, bases, draws
+from headrace.core.symbols import Ref
+from headrace.exec.cells import Cells
+from headrace.exec.collect import Pass
+from headrace.fabric.base import Fabric
+from headrace.graph import Node
+from headrace.graph.sections import Section, refs_of, segments
+from headrace.stores import Draw, Leaves
+
+Reported = Callable[[Sequence[Node], Report, int], None]
+"""Told what the stages of a program report, and its first pass."""
+
+
+class Segment:
+    """Stages that run as one program."""
+
+    def __init__(self, learn: Learn, nodes: Sequence[Node], others: Sequence[Node]):
+        own = {node.id for node in nodes}
+        self.nodes = nodes
+        self.given: dict[str, set[int]] = {}
+        """What it takes of other nodes."""
+        for ref in refs_of(nodes):
+            if ref.node not in own:
+                self.given.setdefault(ref.node, set()).add(ref.leaf)
+        self.wanted = [ref for ref in refs_of(others) if ref.node in own]
+        self.wanted += [Ref(*one) for one in sorted(learn.outside) if one[0] in own and Ref(*one) not in self.wanted]
+        self.program: Callable[..., Any] = learn.programs.learner(nodes, learn.fused, self.wanted)
+
+    def values(self, values: Values) -> Values:
+        """The arrays it takes; those of other nodes that it does not are left out."""
+        return {
+            name: [leaf if i in leaves else None for i, leaf in enumerate(values[name])]
+            for name, leaves in self.given.items()
+        }
+
+
+class Learn:
+    """A learning section of one replica of a fragment."""
+
+    def __init__(
+        self,
+        section: Section,
+        replica: int,
+        fabric: Fabric,
+        programs: Programs,
+        cells: Cells,
+        seed: int,
+        reported: Reported,
+        jit: Callable[..., Any] = jax.jit,
+    ):
+        self.section, self.fabric, self.programs, self.cells, self.reported = section, fabric, programs, cells, reported
+        graph, sections = programs.graph, fabric.sections
+        assert section.domain is not None
+        self.domain, self.fused, self.repeat = section.domain, section.domain.fused, section.repeat
+        shares = sections.plan.shares
+        self.place = section.first + (replica if shares > 1 else 0)
+        self.replica = replica
+        self.bases = bases(graph, seed, replica if shares > 1 else 0)
+        self.nodes = [graph.by_id[node.id] for node in section.nodes]
+        own = {node.id for node in self.nodes}
+        inward, outward = sections.received_by(section.fragment), sections.sent_by(section.fragment)
+        self.inward = {
+            s.source.id: (fabric.receiver(s, 0), s.leaves)
+            for s in inward
+            if graph.domain_of.get(s.source.id) == self.domain.index
+        }
+        mine = [s for s in outward if s.source.id in own]
+        self.outside = {(s.source.id, leaf) for s in mine for leaf in s.leaves}
+        self.outward = [(s.source.id, fabric.sender(s, 0), s.leaves) for s in mine]
+        self.width = {node.id: len(jax.tree.leaves(node.output)) for node in graph.where(domain="learn")}
+        self.sources = [
+            (
+                node,
+                fabric.store(node.store, replica),
+                node.operation,
+                sections.readers(sections.graph.stores[node.store]),
+            )
+            for node in self.nodes
+            if isinstance(node.operation, Draw)
+        ]
+        stages = [node for node in self.nodes if node.kind == "stage"]
+        groups = segments(graph, stages, self.inward)
+        self.segments = [
+            Segment(self, group, [node for other in groups if other is not group for node in other]) for group in groups
+        ]
+        self.calls = [
+            shared(
+                graph,
+                ("learn", tuple(node.id for node in s.nodes), tuple(s.wanted), jit),
+                partial(jit, s.program, donate_argnums=0),
+            )
+            for s in self.segments
+        ]
+        self.reports: list[tuple[Sequence[Node], Report]] = []
+        self.readers = {node.id: readers.index(section) for node, _, _, readers in self.sources}
+        self.release(self.learned)  # a predecessor may have died before it did
+
+    @property
+    def executes(self) -> list[str]:
+        """The nodes that a program runs here."""
+        drawn = [node.id for node, *_ in self.sources]
+        return drawn + [node.id for segment in self.segments for node in segment.nodes]
+
+    @property
+    def learned(self) -> int:
+        return int(self.fabric.ledger.learned[self.place])
+
+    def draw(self, learned: int, repeat: int) -> Values:
+        """What learning passes from number `learned` on learn from, of what stores give here."""
+        rng, values = PassRng(self.bases, np.uint32(learned)), Values()
+        for node, store, how, _ in self.sources:
+            drawn = store.draw(how, draws(node, rng), learned, repeat, self.readers[node.id])
+            values[node.id] = [leaf[0] for leaf in drawn] if how.fused and not self.fused else drawn
+        return values
+
+    def run(self, repeat: int) -> Pass:
+        """One program: `repeat` passes."""
+        learned, cells = self.learned, self.cells
+        rng = PassRng(self.bases, np.uint32(learned))
+        turn = learned // repeat
+        values = self.draw(learned, repeat)
+        for node in list(values):
+            yield from self._hand_over(node, turn, values)
+        self.reports.clear()
+        for segment, call in zip(self.segments, self.calls, strict=True):
+            for name in segment.given:
+                if name in self.inward and name not in values:
+                    yield from self._receive(name, turn, values)
+            cells.flat, (report, yielded) = call(cells.flat, segment.values(values), rng)
+            for ref, leaf in zip(segment.wanted, yielded, strict=True):
+                values.setdefault(ref.node, [None] * self.width[ref.node])[ref.leaf] = leaf
+            for node in dict.fromkeys(ref.node for ref in segment.wanted):
+                yield from self._hand_over(node, turn, values)
+            self.took(segment.nodes, report, learned)
+
+    def took(self, nodes: Sequence[Node], report: Report, learned: int) -> None:
+        """Note what a program reports."""
+        self.reports.append((nodes, report))
+        self.reported(nodes, report, learned)
+
+    def _receive(self, name: str, turn: int, values: Values) -> Pass:
+        receiver, own = self.inward[name]
+        if not receiver.ready(turn, 0):
+            yield partial(receiver.ready, turn, 0)
+        leaves: Leaves = [None] * self.width[name]
+        for leaf, array in zip(own, receiver.take(turn), strict=True):
+            leaves[leaf] = array
+        values[name] = leaves
+
+    def _hand_over(self, node: str, turn: int, values: Values) -> Pass:
+        for source, sender, leaves in self.outward:
+            if source == node:
+                if not sender.free(turn):
+                    yield partial(sender.free, turn)
+                sender.send(turn, 0, [np.asarray(values[node][leaf]) for leaf in leaves])
+
+    def release(self, learned: int) -> None:
+        """Give back what was learned from: after what was computed from it is there."""
+        for node, store, _, _ in self.sources:
+            store.release(self.readers[node.id], learned)
+        for receiver, _ in self.inward.values():
+            if learned:
+                receiver.release(learned // self.repeat - 1)
+
+    def done(self, repeat: int) -> None:
+        """Count the program and let go of what it learned from."""
+        learned = self.learned + repeat
+        self.fabric.ledger.learned[self.place] = learned
+        self.release(learned)
+
+    def digest(self) -> int:
+        """What the cells that it writes add up to: the same for all replicas that learn as one."""
+        digest = hashlib.blake2b(digest_size=8)
+        for i in self.fabric.owned[self.section]:
+            digest.update(np.ascontiguousarray(np.asarray(self.cells.flat[i])).tobytes())
+        return int.from_bytes(digest.digest(), "little")

@@ -1,0 +1,173 @@
+"""The pace: how far the sections of a plan may run ahead of each other.
+
+Inline everything runs in one order, the loop's. Elsewhere sections keep to the same order where a cut has staleness 0,
+and may leave it by so many programs of fused learning passes otherwise. Everything follows from counters, in whole
+numbers, so a rate cannot drift: at every moment collecting and learning are within that many programs of each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.graph.ir import Domain
+from headrace.graph.plan import Cut
+from headrace.graph.sections import Section, Sections
+
+Counters = NDArray[np.int64]
+
+
+class Limit(NamedTuple):
+    """What keeps a collecting section from running ahead of the learning in one domain."""
+
+    domain: Domain
+    at: NDArray[np.int64]
+    """The places of the learning sections that it must not run away from."""
+    staleness: int
+
+
+class Bond(NamedTuple):
+    """Two learning sections of which one reads what the other writes."""
+
+    other: Section
+    place: int
+    staleness: int
+    earlier: bool
+    """Whether the other one comes first in the loop."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The order of passes of one replica of a fragment."""
+
+    sections: Sections
+    replica: int
+    limits: tuple[Limit, ...]
+    bonds: dict[int, tuple[Bond, ...]]
+    """Of each learning section, by its place."""
+    fills: dict[int, NDArray[np.int64]]
+    """For each learning section, by its first place: the places of the collecting sections that its passes follow,
+    those that fill its stores and those that read what it writes, where they must not read anything newer."""
+
+    @staticmethod
+    def of(sections: Sections, fragment: str, replica: int) -> Pace:
+        """The pace of a replica of a fragment."""
+        plan, shared = sections.plan, sections.plan.shares == 1
+        collecting, learning = sections.of(next(f for f in plan.fragments if f.id == fragment))
+
+        def places(section: Section) -> list[int]:
+            return list(section.places) if shared else [section.first + replica]
+
+        fills = {}
+        for section in sections.learning:
+            assert section.domain is not None
+            sources = set(section.domain.sources)
+            follows = {sections.filler(s) for s in sections.graph.stores.values() if set(s.draws) & sources}
+            fresh = {cut.target for cut in _acting(sections) if cut.what in section.written and not cut.staleness}
+            follows |= {one for one in sections.collecting if fresh & {node.id for node in one.nodes}}
+            fills[section.first] = np.array(sorted(place for one in follows for place in places(one)))
+        limits = []
+        for section in sections.learning if collecting is not None else ():
+            assert section.domain is not None
+            assert collecting is not None
+            if section.fragment.id == fragment:  # taken in the loop's order, or two fragments could wait for each other
+                limits.append(Limit(section.domain, np.array(places(section)), 0))
+            elif _paced(sections, collecting):
+                cuts = [cut for cut in _acting(sections) if cut.target in collecting.fragment.nodes]
+                own = [cut.staleness for cut in cuts if cut.what in section.written]
+                loose = max((cut.staleness for cut in _acting(sections)), default=0)
+                limits.append(Limit(section.domain, np.array(places(section)), min(own, default=loose)))
+        bonds = {places(section)[0]: tuple(_bonds(sections, section, replica)) for section in learning}
+        return Pace(sections, replica, tuple(limits), bonds, fills)
+
+    def may_collect(self, number: int, learned: Counters, repeat: int = 0) -> bool:
+        """Whether collecting pass `number` may begin when the learning sections have come so far."""
+        return number < self.may_collect_until(learned, repeat)
+
+    def may_collect_until(self, learned: Counters, repeat: int = 0) -> int:
+        """The first collecting pass that may not begin yet."""
+        return min(
+            (
+                limit.domain.needed(
+                    int(learned[limit.at].min()) + (limit.staleness + 1) * self.fused(limit.domain, repeat)
+                )
+                for limit in self.limits
+            ),
+            default=1 << 62,
+        )
+
+    def due(self, section: Section, passes: Counters) -> int:
+        """Learning passes of a section that what is stored allows."""
+        assert section.domain is not None
+        return section.domain.due(int(passes[self.fills[section.first]].min()))
+
+    def may_learn(self, section: Section, passes: Counters, learned: Counters, repeat: int = 0) -> bool:
+        """Whether a learning section may run its next program."""
+        domain = section.domain
+        assert domain is not None
+        place = section.first + (self.replica if self.sections.plan.shares > 1 else 0)
+        mine, fused = int(learned[place]), self.fused(domain, repeat)
+        if self.due(section, passes) < mine + fused:
+            return False
+        return all(self._bound(bond, domain, mine, fused, learned, repeat) for bond in self.bonds[place])
+
+    def _bound(self, bond: Bond, domain: Domain, mine: int, fused: int, learned: Counters, repeat: int) -> bool:
+        other = bond.other.domain
+        assert other is not None
+        theirs, each = int(learned[bond.place]), self.fused(other, repeat)
+        if other is domain:
+            # One that comes earlier in the loop has run this program already; one that comes later, the one before.
+            lowest = mine - bond.staleness * fused
+            return theirs > lowest if bond.earlier else theirs >= lowest
+        # When this program falls due: of the other's, those that fall due by then come first, or those before.
+        passes = domain.needed(mine + fused)
+        return other.due(passes if bond.earlier else passes - 1) < theirs + (bond.staleness + 1) * each
+
+    def fused(self, domain: Domain, repeat: int) -> int:
+        """Learning passes of a domain that are one program."""
+        if not domain.fused:
+            return 1
+        return repeat or next(s.repeat for s in self.sections.learning if s.domain is domain)
+
+
+def _acting(sections: Sections) -> list[Cut]:
+    """The cells that cross to collecting."""
+    plan = sections.plan
+    return [cut for cut in plan.cuts if cut.channel == "latest" and plan.graph.by_id[cut.target].domain == "collect"]
+
+
+def _paced(sections: Sections, section: Section) -> bool:
+    """Whether a collecting section waits for learning by itself: one that acts or reads cells; others follow it."""
+    step = sections.graph.only("env.step").index
+
+    def acts(one: Section) -> bool:
+        return bool(one.read) or any(node.index < step for node in one.stages)
+
+    return acts(section) or (
+        not any(acts(one) for one in sections.collecting) and section.fragment is sections.plan.collector
+    )
+
+
+def _bonds(sections: Sections, section: Section, replica: int) -> list[Bond]:
+    """The other learning sections that a section must not lose touch with."""
+    found = []
+    shared = sections.plan.shares == 1
+    for i, other in enumerate(sections.learning):
+        if other is section:
+            continue
+        ours, theirs = set(section.written) & set(other.read), set(other.written) & set(section.read)
+        own = other.fragment.id == section.fragment.id
+        if not own and not ours | theirs:
+            continue
+        ends = {node.id for node in (*section.nodes, *other.nodes)}
+        cuts = [
+            cut.staleness
+            for cut in sections.plan.cuts
+            if cut.channel == "latest" and cut.what in ours | theirs and cut.source in ends and cut.target in ends
+        ]
+        place = other.first + (0 if shared else replica)
+        found.append(Bond(other, place, 0 if own else min(cuts, default=0), i < sections.learning.index(section)))
+    return found

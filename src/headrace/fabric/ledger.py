@@ -1,0 +1,183 @@
+"""The ledger of a run: how far everybody is, signs of life, pause and stop, episodes, metrics, divergences.
+
+All of it are counters and rows with one writer each, so nothing is locked. A fabric provides the memory.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.compile.reports import Divergence, Report, measured, metric_names
+from headrace.envs import SUCCESS, Episode
+from headrace.graph import Node
+from headrace.graph.sections import Sections
+from headrace.shm.memory import Arena, fence
+
+EPISODES = 512
+"""Finished episodes that whoever steps environments may be ahead of whoever reads them; older ones are forgotten."""
+
+SERVICES = ("evaluator", "viewer")
+"""Who only watches."""
+
+
+class Ledger:
+    """Made alike in every process, so that all see the same numbers."""
+
+    def __init__(self, arena: Arena, sections: Sections, log_info: Sequence[str] = ()):
+        plan = sections.plan
+        self.members = {
+            (fragment.id, replica): i
+            for i, (fragment, replica) in enumerate((f, r) for f in plan.fragments for r in range(f.replicas))
+        }
+        """The place of each process in the lists."""
+        number = len(self.members)
+        self.members |= {(name, 0): number + i for i, name in enumerate(SERVICES)}
+        self._flags = arena.counters(3)
+        self.beats = arena.counters(len(self.members))
+        """When each process last showed a sign of life, in nanoseconds; 0 before the first."""
+        self.waited = arena.counters(len(self.members))
+        """Nanoseconds each process has spent waiting for others."""
+        self.steps = arena.counters(len(self.members))
+        """Calls to step of each process's environments, in its life."""
+        self.stood = arena.counters(number)
+        """The last request to pause that each process, but for services, has followed."""
+        collecting = sum(section.fragment.replicas for section in sections.collecting)
+        learning = sum(section.fragment.replicas for section in sections.learning)
+        self.begun = arena.counters(collecting)
+        """Collecting passes that each section has begun."""
+        self.passes = arena.counters(collecting)
+        """Collecting passes that each section has completed: what it stores is there."""
+        self.learned = arena.counters(learning)
+        """Learning passes that each section has completed."""
+        self.applied = arena.counters(1)
+        """Passes of all loops whose gradients were applied, where one place does so."""
+        self.updates = arena.counters(learning)
+        """Optimiser steps, as each learning section last counted them."""
+        self.digests = arena.array((learning,), np.uint64)
+        """What the cells of each learning section add up to: the same for all replicas that learn as one."""
+        self.lags = arena.array((collecting, 8), np.int64)
+        """Of each collecting section: versions behind, summed over passes; passes; the most since last asked."""
+        self.nodes = [node.id for node in sections.graph.nodes]
+        self._executes = arena.array((number, len(self.nodes)), np.int64)
+        """Which nodes each process runs, once it has run them."""
+        self.finished = arena.counters(number)
+        self.said = (SUCCESS, *log_info)
+        """What is passed on of the info at the end of an episode."""
+        self._episodes = arena.array((number, EPISODES, 2 + len(self.said)), np.float64)
+        self.names = metric_names(sections.graph)
+        self._metrics = arena.array((max(1, len(self.names)), 2), np.float64)
+        """What learning last measured, and whether it was measured at all."""
+        self.learns = sections.graph.where(role="learning")
+        self._diverged = arena.array((len(self.learns), 2), np.int64)
+        """Of each learning stage: the update in which something was not finite, 0 if all is well; which of its metrics
+        it was, or after those its cells."""
+
+    @property
+    def stopping(self) -> bool:
+        return bool(self._flags[0])
+
+    def stop(self) -> None:
+        """Let every process end after what it is doing."""
+        self._flags[0] = 1
+
+    @property
+    def pauses(self) -> int:
+        """Requests to pause so far; odd while a pause lasts."""
+        return int(self._flags[1])
+
+    @property
+    def pausing(self) -> bool:
+        return bool(self._flags[1] % 2 == 1)
+
+    def pause(self, wanted: bool) -> None:
+        """Have everybody come to rest with nothing left to do that is due, or let them go on."""
+        if self.pausing != wanted:
+            self._flags[1] += 1
+
+    @property
+    def resting(self) -> bool:
+        """Whether everybody has followed the request to pause."""
+        return bool((self.stood == self.pauses).all())
+
+    @property
+    def repeat(self) -> int:
+        """Passes that are one program where several may be; 0 as the plan has it."""
+        return int(self._flags[2])
+
+    def fuse(self, repeat: int) -> None:
+        """Have so many learning passes run as one program from now on."""
+        self._flags[2] = repeat
+
+    def beat(self, who: int) -> None:
+        """Show a sign of life."""
+        self.beats[who] = time.monotonic_ns()
+
+    def suspend_watchdog(self, who: int) -> None:
+        """Say that what comes next, compiling, may take any time: silence is no trouble until the next beat."""
+        self.beats[who] = 0
+
+    def runs(self, who: int, nodes: Sequence[str]) -> None:
+        """Say that a process has run these nodes."""
+        self._executes[who, [self.nodes.index(node) for node in nodes]] = 1
+
+    def executed(self, who: int) -> list[str]:
+        """The nodes that a process has run."""
+        return [node for node, ran in zip(self.nodes, self._executes[who], strict=True) if ran]
+
+    def lag(self, place: int, versions: int) -> None:
+        """Note how many versions behind a pass was."""
+        lags = self.lags[place]
+        lags[0] += versions
+        lags[1] += 1
+        if versions > lags[2]:
+            lags[2] = versions
+
+    def report(self, who: int, episodes: list[Episode]) -> None:
+        """Hand over the episodes that a process finished."""
+        for episode in episodes:
+            said = [episode.info.get(name, math.nan) for name in self.said]
+            self._episodes[who, self.finished[who] % EPISODES] = [episode.reward, episode.length, *said]
+            fence()
+            self.finished[who] += 1
+
+    def episodes(self, since: NDArray[np.int64]) -> list[Episode]:
+        """Those finished since so many of each process were read; counts them in `since`."""
+        found = []
+        for who in range(len(self.finished)):
+            newest = int(self.finished[who])
+            fence()
+            for i in range(max(int(since[who]), newest - EPISODES), newest):
+                reward, length, *said = self._episodes[who, i % EPISODES].tolist()
+                info = {name: value for name, value in zip(self.said, said, strict=True) if not math.isnan(value)}
+                found.append(Episode(reward, int(length), info))
+            since[who] = newest
+        return found
+
+    def note(self, nodes: Sequence[Node], report: Report) -> None:
+        """Say what learning measured: means over the fused passes, of those that ran."""
+        places = list(self.names.values())
+        for name, value in measured(nodes, report, self.names).items():
+            self._metrics[places.index(name)] = float(value), 1
+
+    def metrics(self) -> dict[str, Any]:
+        """What learning last measured, by name."""
+        return {name: float(v) for name, (v, known) in zip(self.names.values(), self._metrics, strict=False) if known}
+
+    def tell(self, found: Divergence) -> None:
+        """Say that a stage has diverged: where it did first."""
+        row = self._diverged[[node.id for node in self.learns].index(found.node.id)]
+        if not row[0]:
+            row[1] = found.place
+            fence()
+            row[0] = found.update
+
+    def divergences(self) -> list[Divergence]:
+        """Those of all stages."""
+        rows = zip(self.learns, self._diverged.tolist(), strict=True)
+        return [Divergence(node, update, place) for node, (update, place) in rows if update]

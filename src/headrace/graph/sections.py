@@ -1,0 +1,203 @@
+"""What each fragment of a plan executes: a section for each domain it has nodes of, and the streams between them.
+
+A section turns in passes. Everything a runtime needs to know of a plan follows from here, whatever the plan's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from headrace.core.symbols import Ref
+from headrace.graph.ir import Domain, Graph, Node, Stored
+from headrace.graph.plan import Fragment, Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """Nodes of one domain in one fragment, in the loop's order."""
+
+    fragment: Fragment
+    nodes: tuple[Node, ...]
+    first: int
+    """The place of its first replica among all collecting, or all learning, sections of the run."""
+    domain: Domain | None = None
+    """The learning domain; None of the collecting one."""
+
+    @property
+    def places(self) -> range:
+        """The places of its replicas."""
+        return range(self.first, self.first + self.fragment.replicas)
+
+    @cached_property
+    def stages(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.kind == "stage")
+
+    @cached_property
+    def written(self) -> tuple[str, ...]:
+        """The cells it writes."""
+        return tuple(sorted({bound.cell for node in self.nodes for bound in node.writes}))
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """The cells it reads."""
+        return tuple(sorted({bound.cell for node in self.nodes for bound in node.reads}))
+
+    @property
+    def repeat(self) -> int:
+        """Passes that are one program."""
+        return self.fragment.repeat if self.domain is not None and self.domain.fused else 1
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """What a node yields, from the fragment it runs in to another one whose nodes take it: pass by pass."""
+
+    source: Node
+    sender: Fragment
+    receiver: Fragment
+    leaves: tuple[int, ...]
+    """Which of the arrays that the node yields."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.source.id} -> {self.receiver.id}"
+
+
+class Sections:
+    """The sections and streams of a plan."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.graph = plan.graph
+        self.collecting = self._collecting()
+        self.learning = self._learning()
+        self.streams = self._streams()
+
+    def _nodes(self, fragment: Fragment, among: Iterable[Node]) -> tuple[Node, ...]:
+        return tuple(node for node in among if node.id in fragment.nodes)
+
+    def _collecting(self) -> list[Section]:
+        made: list[Section] = []
+        first = 0
+        for fragment in self.plan.fragments:
+            if nodes := self._nodes(fragment, self.graph.where(domain="collect")):
+                made.append(Section(fragment, nodes, first))
+                first += fragment.replicas
+        return made
+
+    def _learning(self) -> list[Section]:
+        """In the loop's order: by what they write first, what writes nothing by what it computes first."""
+        found = [
+            (fragment, nodes, domain)
+            for domain in self.graph.domains
+            for fragment in self.plan.fragments
+            if (nodes := self._nodes(fragment, domain.nodes))
+        ]
+        found.sort(key=lambda one: (one[2].index, _turn(one[1])))
+        made: list[Section] = []
+        first = 0
+        for fragment, nodes, domain in found:
+            made.append(Section(fragment, nodes, first, domain))
+            first += fragment.replicas
+        return made
+
+    def _streams(self) -> list[Stream]:
+        wanted: dict[tuple[str, str], set[int]] = {}
+        for fragment in self.plan.fragments:
+            for node in (self.graph.by_id[name] for name in fragment.nodes):
+                for ref in node.sources:
+                    if ref.node not in fragment.nodes:
+                        wanted.setdefault((ref.node, fragment.id), set()).add(ref.leaf)
+        fragments = {fragment.id: fragment for fragment in self.plan.fragments}
+        return [
+            Stream(self.graph.by_id[node], self.plan.fragment_of[node], fragments[name], tuple(sorted(leaves)))
+            for (node, name), leaves in sorted(wanted.items(), key=lambda one: (self.graph.by_id[one[0][0]].index, one))
+        ]
+
+    def of(self, fragment: Fragment) -> tuple[Section | None, list[Section]]:
+        """The collecting section of a fragment, if it has one, and its learning sections."""
+        collecting = next((section for section in self.collecting if section.fragment.id == fragment.id), None)
+        return collecting, [section for section in self.learning if section.fragment.id == fragment.id]
+
+    def sent_by(self, fragment: Fragment) -> list[Stream]:
+        return [stream for stream in self.streams if stream.sender.id == fragment.id]
+
+    def received_by(self, fragment: Fragment) -> list[Stream]:
+        return [stream for stream in self.streams if stream.receiver.id == fragment.id]
+
+    def filler(self, store: Stored) -> Section:
+        """The section that fills a store."""
+        return next(section for section in self.collecting if store.fill in section.nodes)
+
+    def readers(self, store: Stored) -> list[Section]:
+        """The sections that draw from it."""
+        return [section for section in self.learning if any(node in section.nodes for node in store.draws)]
+
+    @cached_property
+    def fillers(self) -> list[Section]:
+        """The sections that fill some store."""
+        return list(dict.fromkeys(self.filler(store) for store in self.graph.stores.values()))
+
+    @cached_property
+    def groups(self) -> int:
+        """Sets of environments that take turns."""
+        return self.plan.collector.groups
+
+    def writer_of(self, cell: str) -> Section | None:
+        """The section that writes a cell."""
+        return next((section for section in self.learning if cell in section.written), None)
+
+
+def _turn(nodes: Sequence[Node]) -> int:
+    return next((node.index for node in nodes if node.writes), nodes[-1].index)
+
+
+def segments(graph: Graph, nodes: Sequence[Node], received: Iterable[str]) -> list[list[Node]]:
+    """Stages that can run as one call each, in order: a new one begins where a stage takes by stream, from one of the
+    nodes `received`, what another fragment computes from an earlier stage of the same call."""
+    received = set(received)
+    found: list[list[Node]] = []
+    for node in nodes:
+        takes = [ref.node for ref in node.sources if ref.node in received]
+        if not found or any(_follows(graph, source, found[-1]) for source in takes):
+            found.append([])
+        found[-1].append(node)
+    return found
+
+
+def _follows(graph: Graph, node: str, others: Sequence[Node]) -> bool:
+    """Whether a node takes, directly or not, what one of the others yields."""
+    names = {other.id for other in others}
+    todo, seen = [node], set[str]()
+    while todo:
+        for ref in graph.by_id[todo.pop()].sources:
+            if ref.node in names:
+                return True
+            if ref.node not in seen:
+                seen.add(ref.node)
+                todo.append(ref.node)
+    return False
+
+
+def refs_of(nodes: Iterable[Node]) -> list[Ref]:
+    """What some nodes take, each array once, in order."""
+    return list(dict.fromkeys(ref for node in nodes for ref in node.sources))
+
+
+def per_step(graph: Graph, node: str) -> bool:
+    """Whether a collecting node runs at every step of a pass, not once after them."""
+    return graph.by_id[node].index <= graph.only("env.step").index
+
+
+def kept_steps(graph: Graph, own: Iterable[str]) -> dict[str, list[int]]:
+    """What is needed of all steps of a pass together, among what some nodes make and others of them take: by node, its
+    arrays."""
+    found: dict[str, list[int]] = {}
+    own = set(own)
+    after = [node for node in graph.where(domain="collect") if node.id in own and not per_step(graph, node.id)]
+    for ref in refs_of(after) if graph.unrolled else ():
+        if per_step(graph, ref.node) and ref.node in own:
+            found.setdefault(ref.node, []).append(ref.leaf)
+    return found

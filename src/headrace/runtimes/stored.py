@@ -1,0 +1,39 @@
+"""The stores of a run in a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.fabric.memory import MemoryFabric
+from headrace.graph import Graph
+from headrace.services.progress import Progress
+
+
+def stored_contents(fabric: MemoryFabric) -> dict[str, Any]:
+    """What a checkpoint keeps of the stores, by name; of a loop with replicas, for each of them."""
+    found: dict[str, Any] = {}
+    for name in fabric.part.stores:
+        held = [fabric.store(name, replica).contents() for replica in range(fabric.sections.plan.shares)]
+        if held[0] is not None:
+            found[name] = held[0] if len(held) == 1 else {str(i): one for i, one in enumerate(held)}
+    return found
+
+
+def settled(progress: Progress, graph: Graph) -> Progress:
+    """Where a run goes on from: what was collected and not learned from is not in a checkpoint of trajectories."""
+    learned = progress.domains(len(graph.domains))
+    for domain in graph.domains:
+        if not domain.fused and progress.passes > domain.needed(learned[domain.index]):
+            progress.passes = domain.needed(learned[domain.index])
+            progress.env_steps = progress.passes * graph.collected
+    return progress
+
+
+def stored_fill(fabric: MemoryFabric, arrays: dict[str, Any], passes: int) -> None:
+    """Take over what a checkpoint kept, after so many collecting passes."""
+    shares = fabric.sections.plan.shares
+    for name in fabric.part.stores:
+        held = arrays.get(name)
+        for replica in range(shares):
+            own = held if shares == 1 or held is None else held[str(replica)]
+            fabric.store(name, replica).fill(own, passes)
