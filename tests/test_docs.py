@@ -60,7 +60,19 @@ def test_every_extra_is_used_and_known_to_the_doctor() -> None:
         assert any(re.search(rf'(import |from |"){package}', code) for package in packages), extra
 
 
-@pytest.mark.parametrize("name", ["reinforce", "custom_env", "custom_network", "wrapped_env", "optuna_pruning"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "apex",
+        "custom_env",
+        "custom_network",
+        "inference_server",
+        "optuna_pruning",
+        "reinforce",
+        "two_trainers",
+        "wrapped_env",
+    ],
+)
 def test_examples_load(name: str) -> None:
     assert runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,8 @@ class Call:
         self.nodes = nodes
         self.wanted = list(wanted)
         own = {node.id for node in nodes}
+        self.plain = self.wanted == [Ref(nodes[0].id, i) for i in range(len(jax.tree.leaves(nodes[0].output)))]
+        """Whether it yields all that one node yields."""
         self.given = sorted({ref.node for ref in refs_of(nodes) if ref.node not in own})
         """The nodes that it takes from."""
         read = programs.reader(nodes, self.wanted)
@@ -47,6 +49,18 @@ class Call:
 
     def __call__(self, modules: tuple[Any, ...], values: dict[str, Any], rng: PassRng) -> Leaves:
         return [np.asarray(leaf) for leaf in self.program(modules, {name: values[name] for name in self.given}, rng)]
+
+
+class Operation(NamedTuple):
+    """Something that a pass does in its turn."""
+
+    kind: Literal["observe", "call", "step", "store"]
+    nodes: tuple[str, ...]
+    waits: tuple[str, ...]
+    """The nodes of other fragments whose output it takes, where nothing before it did."""
+    call: Call | None = None
+    modules: int = 0
+    """The place of what the call reads."""
 
 
 class Lane:
@@ -66,6 +80,8 @@ class Lane:
             sender = fabric.sender(stream, collect.replica, group)
             self.sent.setdefault(stream.source.id, []).append((sender, stream.leaves))
         self.values: dict[str, Leaves] = {}
+        self.apart = bool(self.received or self.sent)
+        """Whether it waits for other fragments."""
         self.made = False
         """Whether a predecessor made this step, and others have seen it."""
         self.buffers: dict[str, dict[int, NDArray[Any]]] = {}
@@ -96,10 +112,20 @@ class Lane:
         collect = self.collect
         if collect.unrolled:
             self.buffers = collect.rooms(self, number)
-        if collect.steps:
-            for i in range(collect.times):
+        for i in range(collect.times if collect.steps else 0):
+            if self.apart:
                 yield from self.step(number, i)
+            else:
+                for operation in collect.steps:
+                    self.do(operation, number, i)
         yield from self.end(number)
+
+    def take(self, call: Call, found: Leaves) -> None:
+        """Take note of what a call yields."""
+        for node in call.nodes:
+            self.values[node.id] = [None] * self.collect.width[node.id]
+        for ref, leaf in zip(call.wanted, found, strict=True):
+            self.values[ref.node][ref.leaf] = leaf
 
     def keep(self, node: str, i: int, leaves: Leaves) -> None:
         """Take note of what a node yields at a step, and hand it over."""
@@ -133,30 +159,32 @@ class Lane:
 
     def step(self, number: int, i: int) -> Pass:
         """One step, as far as this fragment has a part in it."""
-        collect = self.collect
         if self.scratch is not None:
-            self.made = number * collect.times + i < self.scratch.steps
-        for kind, node, sources, call, modules in collect.steps:
-            if sources:
-                yield from self.waits(number, i, sources)
-            if self.sent:
-                yield from self.rooms_free(node, number)
-            if kind == "observe":
-                self.keep(node[0], i, self.observed)
-            elif kind == "call":
-                rng = PassRng(self.bases, np.uint32(number * collect.times + i))
-                found = call(collect.modules[modules], self.values, rng)
-                for name in node:
-                    self.values[name] = [None] * collect.width[name]
-                for ref, leaf in zip(call.wanted, found, strict=True):
-                    self.values[ref.node][ref.leaf] = leaf
-                for name in node:
-                    self.keep(name, i, self.values[name])
-            else:
-                self.act(node[0], number, i)
-            if self.sent:
-                for name in node:
-                    self.hand_over(name, number, i)
+            self.made = number * self.collect.times + i < self.scratch.steps
+        for operation in self.collect.steps:
+            yield from self.waits(number, i, operation.waits)
+            yield from self.rooms_free(operation.nodes, number)
+            self.do(operation, number, i)
+            for node in operation.nodes:
+                self.hand_over(node, number, i)
+
+    def do(self, operation: Operation, number: int, i: int) -> None:
+        """Do what is next in a step."""
+        kind, nodes, _, call, modules = operation
+        if call is not None:
+            collect = self.collect
+            rng = PassRng(self.bases, np.uint32(number * collect.times + i))
+            found = call(collect.modules[modules], self.values, rng)
+            if call.plain:
+                self.keep(nodes[0], i, found)
+                return
+            self.take(call, found)
+            for node in nodes:
+                self.keep(node, i, self.values[node])
+        elif kind == "observe":
+            self.keep(nodes[0], i, self.observed)
+        else:
+            self.act(nodes[0], number, i)
 
     def act(self, node: str, number: int, i: int) -> None:
         """Step the environments."""
@@ -198,7 +226,7 @@ class Lane:
     def end(self, number: int) -> Pass:
         """What follows the last step: stages that see the whole pass, and stores."""
         collect = self.collect
-        for kind, node, sources, call, modules in collect.afterwards:
+        for _, node, sources, call, modules in collect.afterwards:
             for source in sources:
                 receiver = self.received[source]
                 last = collect.times - 1 if collect.per_step(source) else 0
@@ -209,23 +237,23 @@ class Lane:
                     for leaf, array in zip(collect.leaves_in[source], receiver.take(number), strict=True):
                         leaves[leaf] = array
                     self.values[source] = leaves
-            if kind == "call":
+            if call is not None:
                 rng = PassRng(self.bases, np.uint32(number))
                 given: dict[str, Leaves] = {}
                 for ref in refs_of(call.nodes):
                     if ref.node in call.given:
                         given.setdefault(ref.node, [None] * collect.width[ref.node])[ref.leaf] = self.whole(ref, number)
-                found = call(collect.modules[modules], given, rng)
-                for name in node:
-                    self.values[name] = [None] * collect.width[name]
-                for ref, leaf in zip(call.wanted, found, strict=True):
-                    self.values[ref.node][ref.leaf] = leaf
+                self.take(call, call(collect.modules[modules], given, rng))
                 yield from self.rooms_free(node, number)
                 for name in node:
                     self.hand_over(name, number, 0)
             else:
                 store, refs, one_step = collect.fills[node[0]]
-                rows = [self.whole(ref, number) for ref in refs]
+                if collect.unrolled:
+                    rows = [self.whole(ref, number) for ref in refs]
+                else:  # at every step
+                    values = self.values
+                    rows = [values[ref.node][ref.leaf] for ref in refs]
                 store.insert([np.asarray(row)[None] for row in rows] if one_step else rows, self.writer, number)
         for receiver in self.received.values():
             receiver.release(number)
@@ -285,9 +313,9 @@ class Collect:
         """Whether a node runs at every step of a pass, not once after them."""
         return self._stepwise[node]
 
-    def _operations(self, nodes: Sequence[Node], all_: Sequence[Node], own: set[str], jit: Any) -> list[Any]:
-        """What to do in turn: (kind, nodes, nodes to wait for, call, place of its modules)."""
-        made: list[Any] = []
+    def _operations(self, nodes: Sequence[Node], all_: Sequence[Node], own: set[str], jit: Any) -> list[Operation]:
+        """What to do, in order."""
+        made: list[Operation] = []
         had: set[str] = set()
 
         def waits(nodes: Sequence[Node]) -> tuple[str, ...]:
@@ -305,7 +333,7 @@ class Collect:
                 wanted += [Ref(*one) for one in sorted(self.outside) if one[0] in inside and Ref(*one) not in wanted]
                 self.calls.append(Call(self.programs, group, wanted, jit))
                 names = tuple(node.id for node in group)
-                made.append(("call", names, waits(group), self.calls[-1], len(self.calls) - 1))
+                made.append(Operation("call", names, waits(group), self.calls[-1], len(self.calls) - 1))
             run.clear()
 
         for node in nodes:
@@ -313,8 +341,8 @@ class Collect:
                 run.append(node)
                 continue
             flush()
-            kind = {"env.observe": "observe", "env.step": "step"}.get(node.name, "store")
-            made.append((kind, (node.id,), waits([node]), None, None))
+            kind: Any = {"env.observe": "observe", "env.step": "step"}.get(node.name, "store")
+            made.append(Operation(kind, (node.id,), waits([node])))
         flush()
         return made
 
@@ -358,7 +386,7 @@ class Collect:
 
     def ready(self, number: int) -> bool:
         """Whether what the pass begins with is there, from other fragments."""
-        waits = (self.steps or self.afterwards)[0][2]
+        waits = (self.steps or self.afterwards)[0].waits
         return not waits or any(all(lane.received[node].ready(number, 0) for node in waits) for lane in self.lanes)
 
     def run(self, number: int) -> Pass:

@@ -48,6 +48,8 @@ class Pace:
     limits: tuple[Limit, ...]
     bonds: dict[int, tuple[Bond, ...]]
     """Of each learning section, by its place."""
+    repeats: dict[int, int]
+    """Passes that are one program in each domain, as the plan has it."""
     fills: dict[int, NDArray[np.int64]]
     """For each learning section, by its first place: the places of the collecting sections that its passes follow,
     those that fill its stores and those that read what it writes, where they must not read anything newer."""
@@ -81,7 +83,8 @@ class Pace:
                 loose = max((cut.staleness for cut in _acting(sections)), default=0)
                 limits.append(Limit(section.domain, np.array(places(section)), min(own, default=loose)))
         bonds = {places(section)[0]: tuple(_bonds(sections, section, replica)) for section in learning}
-        return Pace(sections, replica, tuple(limits), bonds, fills)
+        repeats = {section.domain.index: section.repeat for section in sections.learning if section.domain}
+        return Pace(sections, replica, tuple(limits), bonds, repeats, fills)
 
     def may_collect(self, number: int, learned: Counters, repeat: int = 0) -> bool:
         """Whether collecting pass `number` may begin when the learning sections have come so far."""
@@ -89,15 +92,11 @@ class Pace:
 
     def may_collect_until(self, learned: Counters, repeat: int = 0) -> int:
         """The first collecting pass that may not begin yet."""
-        return min(
-            (
-                limit.domain.needed(
-                    int(learned[limit.at].min()) + (limit.staleness + 1) * self.fused(limit.domain, repeat)
-                )
-                for limit in self.limits
-            ),
-            default=1 << 62,
-        )
+        free = 1 << 62
+        for domain, at, staleness in self.limits:  # asked at every look of a sampler that waits
+            slowest = int(learned[at[0]]) if len(at) == 1 else int(learned[at].min())
+            free = min(free, domain.needed(slowest + (staleness + 1) * self.fused(domain, repeat)))
+        return free
 
     def due(self, section: Section, passes: Counters) -> int:
         """Learning passes of a section that what is stored allows."""
@@ -128,9 +127,7 @@ class Pace:
 
     def fused(self, domain: Domain, repeat: int) -> int:
         """Learning passes of a domain that are one program."""
-        if not domain.fused:
-            return 1
-        return repeat or next(s.repeat for s in self.sections.learning if s.domain is domain)
+        return (repeat or self.repeats[domain.index]) if domain.fused else 1
 
 
 def _acting(sections: Sections) -> list[Cut]:
