@@ -75,7 +75,7 @@ class TcpFabric(Fabric):
         self.sender, self.receiver, self.scratch = near.sender, near.receiver, near.scratch
         self.state, self.gradients, self.carried = near.state, near.gradients, near.carried
         collecting, learning = self.sections.of(fragment)
-        self.own = {name: () for name in COUNTERS}
+        self.own = dict.fromkeys(COUNTERS, ())
         if collecting is not None:
             self.own |= {"begun": collecting.places, "passes": collecting.places}
         self.own |= {"learned": [place for section in learning for place in section.places]}
