@@ -36,9 +36,13 @@ class Programs:
         self.graph = graph
         self.cell_layout = cell_layout
 
+    def places(self, nodes: Sequence[Node]) -> list[int]:
+        """Where the arrays that these nodes read stand among those of all cells, in the order that `reader` expects."""
+        return [i for name in _reads(nodes) for i in self.cell_layout.modules[name]]
+
     def modules(self, nodes: Sequence[Node], flat: Sequence[Array]) -> tuple[Array, ...]:
-        """The arrays that these nodes read, in the order that `reader` expects."""
-        return tuple(flat[i] for name in _reads(nodes) for i in self.cell_layout.modules[name])
+        """The arrays that these nodes read."""
+        return tuple(flat[i] for i in self.places(nodes))
 
     def reader(self, nodes: Sequence[Node], wanted: Tree) -> Callable[..., Tree]:
         """`f(modules, values, rng)`: run nodes that write nothing and return what `wanted` refers to."""

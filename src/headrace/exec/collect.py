@@ -43,6 +43,7 @@ class Call:
         """Whether it yields all that one node yields."""
         self.given = sorted({ref.node for ref in refs_of(nodes) if ref.node not in own})
         """The nodes that it takes from."""
+        self.places = programs.places(nodes)
         read = programs.reader(nodes, self.wanted)
         what = ("call", tuple(own), tuple(self.wanted), jit)
         self.program = shared(programs.graph, what, lambda: jit(read))
@@ -392,7 +393,7 @@ class Collect:
     def run(self, number: int) -> Pass:
         """One pass. While one group waits for what is done with it elsewhere, another one goes on."""
         flat = self.cells.flat
-        self.modules = [self.programs.modules(call.nodes, flat) for call in self.calls]
+        self.modules = [tuple([flat[i] for i in call.places]) for call in self.calls]
         if len(self.lanes) == 1:
             yield from self.lanes[0].run(number)
             return
