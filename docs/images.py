@@ -36,7 +36,9 @@ PLANS: dict[str, tuple[Any, str, str, int | None]] = {
 def main() -> None:
     for name, (algorithm, env, policy, replicas) in PLANS.items():
         machine = DEVICES if policy == "device_only" else MACHINE
-        drawn = render(headrace.plan(algorithm, env, policy, replicas=replicas, machine=machine), "svg")
+        team = {"N": 2} if env.startswith("pettingzoo:") else None  # two agents fit a page
+        plan = headrace.plan(algorithm, env, policy, replicas=replicas, machine=machine, env_kwargs=team)
+        drawn = render(plan, "svg")
         (ROOT / "images" / f"{name}.svg").write_text(drawn + "\n")
 
 

@@ -28,7 +28,10 @@ class Line:
         arrays = [np.ascontiguousarray(array) for array in arrays]
         kinds = [(array.dtype.str, array.shape) for array in arrays]
         head = json.dumps([kind, values, kinds]).encode()
-        self.socket.sendall(HEAD.pack(len(head)) + head + b"".join(array.tobytes() for array in arrays))
+        try:
+            self.socket.sendall(HEAD.pack(len(head)) + head + b"".join(array.tobytes() for array in arrays))
+        except OSError:  # the other side has ended
+            self.gone = True
 
     def receive(self):
         kind, values, kinds = json.loads(self._read(HEAD.unpack(self._read(HEAD.size))[0]))
@@ -72,8 +75,6 @@ class TcpFabric(Fabric):
         self.near, self.line, self.fragment = near, line, fragment
         self.sections, self.ledger, self.published, self.owned = near.sections, near.ledger, near.published, near.owned
         self.layout, self.begin, self.load = near.layout, near.begin, near.load
-        self.sender, self.receiver, self.scratch = near.sender, near.receiver, near.scratch
-        self.state, self.gradients, self.carried = near.state, near.gradients, near.carried
         collecting, learning = self.sections.of(fragment)
         self.own = dict.fromkeys(COUNTERS, ())
         if collecting is not None:
@@ -81,6 +82,24 @@ class TcpFabric(Fabric):
         self.own |= {"learned": [place for section in learning for place in section.places]}
         self.said = {}
         threading.Thread(target=self.listen, daemon=True).start()
+
+    def sender(self, *which):
+        return self.near.sender(*which)
+
+    def receiver(self, *which):
+        return self.near.receiver(*which)
+
+    def scratch(self, *which):
+        return self.near.scratch(*which)
+
+    def state(self, section):
+        return self.near.state(section)
+
+    def gradients(self, replica):
+        return self.near.gradients(replica)
+
+    def carried(self):
+        return self.near.carried()
 
     def store(self, name, replica):
         near = self.near.store(name, replica)

@@ -38,6 +38,7 @@ def test_a_fabric_over_tcp_runs_an_algorithm_to_the_bits_of_inline(name: str) ->
             connection, _ = server.accept()
             with connection:
                 theirs, learned = peer.run(name, "learn", connection, lambda ledger: ledger.learned[0] >= due)
+                connection.shutdown(socket.SHUT_RDWR)  # a thread reads from it, which closing alone would wait for
             assert learned == due
             assert other.wait(TIMEOUT) == 0
         finally:

@@ -327,7 +327,7 @@ class Collect:
         run: list[Node] = []
 
         def flush() -> None:
-            for group in segments(self.graph, run, self.leaves_in):
+            for group in segments(run, self.leaves_in, {name for name, _ in self.outside}):
                 inside = {node.id for node in group}
                 others = [node for node in all_ if node.id not in inside]
                 wanted = [ref for ref in refs_of(others) if ref.node in inside]

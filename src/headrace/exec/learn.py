@@ -94,7 +94,7 @@ class Learn:
             if isinstance(node.operation, Draw)
         ]
         stages = [node for node in self.nodes if node.kind == "stage"]
-        groups = segments(graph, stages, self.inward)
+        groups = segments(stages, self.inward, {name for name, _ in self.outside})
         self.segments = [
             Segment(self, group, [node for other in groups if other is not group for node in other]) for group in groups
         ]

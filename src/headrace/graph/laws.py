@@ -88,6 +88,37 @@ def passes_alike(plan: Plan, machine: Machine) -> None:
                 raise _refused(plan, fragment, why, "give both the same repeat")
 
 
+def nobody_waits_in_circles(plan: Plan, machine: Machine) -> None:
+    """What learns first in a pass, for another to read its cells fresh, takes nothing by stream from that other one."""
+    sections = Sections(plan)
+    learning = sections.learning if plan.gradients is None else []
+    streams = {(s.receiver.id, s.sender.id) for s in sections.streams if s.source.domain == "learn"}
+    fresh: set[tuple[str, str]] = set()
+    for i, later in enumerate(learning):
+        for first in learning[:i]:
+            shared = {*later.read, *later.written} & {*first.read, *first.written}
+            bounds = [c.staleness for c in plan.cuts if c.channel == "latest" and c.what in shared]
+            if (
+                first.domain is later.domain
+                and first.fragment is not later.fragment
+                and shared
+                and not min(bounds, default=0)
+            ):
+                fresh.add((later.fragment.id, first.fragment.id))
+    waits = streams | fresh
+    for reader, writer in sorted(fresh):
+        reached, todo = set[str](), [writer]
+        while todo:
+            here = todo.pop()
+            new = {other for one, other in waits if one == here} - reached
+            reached |= new
+            todo += new
+        if reader in reached:
+            fragment = next(one for one in plan.fragments if one.id == reader)
+            why = f"reads what '{writer}' has learned in the same pass, which waits for what '{reader}' sends it then"
+            raise _refused(plan, fragment, why, "place what is sent with what takes it, or let cells be read stale")
+
+
 def places_known(plan: Plan, machine: Machine) -> None:
     """Every fragment is on this machine; what has no place of its own is not drawn with one."""
     for fragment in plan.fragments:
@@ -165,6 +196,7 @@ LAWS = (
     slices_divide,
     groups_take_turns,
     passes_alike,
+    nobody_waits_in_circles,
     places_known,
     channels_fit,
     gradients_alike,

@@ -154,31 +154,19 @@ def _turn(nodes: Sequence[Node]) -> int:
     return next((node.index for node in nodes if node.writes), nodes[-1].index)
 
 
-def segments(graph: Graph, nodes: Sequence[Node], received: Iterable[str]) -> list[list[Node]]:
-    """Stages that can run as one call each, in order: a new one begins where a stage takes by stream, from one of the
-    nodes `received`, what another fragment computes from an earlier stage of the same call."""
-    received = set(received)
+def segments(nodes: Sequence[Node], received: Iterable[str], sent: Iterable[str]) -> list[list[Node]]:
+    """Stages that can run as one call each, in order: a new one begins where a stage takes something by stream, from
+    one of the nodes `received`, after one whose output is `sent` to others. So what others may wait for is always
+    handed over before anything more is waited for, and no two fragments wait for each other."""
+    received, sent, had = set(received), set(sent), set[str]()
     found: list[list[Node]] = []
     for node in nodes:
-        takes = [ref.node for ref in node.sources if ref.node in received]
-        if not found or any(_follows(graph, source, found[-1]) for source in takes):
+        takes = {ref.node for ref in node.sources if ref.node in received} - had
+        had |= takes
+        if not found or (takes and any(other.id in sent for other in found[-1])):
             found.append([])
         found[-1].append(node)
     return found
-
-
-def _follows(graph: Graph, node: str, others: Sequence[Node]) -> bool:
-    """Whether a node takes, directly or not, what one of the others yields."""
-    names = {other.id for other in others}
-    todo, seen = [node], set[str]()
-    while todo:
-        for ref in graph.by_id[todo.pop()].sources:
-            if ref.node in names:
-                return True
-            if ref.node not in seen:
-                seen.add(ref.node)
-                todo.append(ref.node)
-    return False
 
 
 def refs_of(nodes: Iterable[Node]) -> list[Ref]:
