@@ -12,15 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import headrace
 from headrace.algorithms import DQN, PPO, SAC, DQNConfig
 from headrace.core import Algorithm, Env, Learned, Reads, Replay, Rollout, Writes, stage
+from headrace.errors import PlanError
 from headrace.exec.pace import Pace
 from headrace.graph import Fragment, Graph, Plan, cut, trace, verify
+from headrace.graph.laws import nobody_waits_in_circles
 from headrace.graph.sections import Section, Sections, per_step, refs_of, segments
+from headrace.graph.verify import RULES
 from headrace.machine import Machine
 from headrace.policies import dual_device, multiple_learners, single, single_learner_coarse, single_learner_fine
 from headrace.runtimes import Options, Processes
@@ -194,11 +197,16 @@ def plans(draw, names=ALL, kinds=(*WHOLE, fine, scattered), bounds=few):
     graph = draw(graphs(("sac",) if kind is dual else names))
     whole = traced(graph.algorithm)
     plan = kind(draw, whole)
-    verify(plan, MACHINE)
     fused = {node.id for domain in graph.domains if domain.fused for node in domain.nodes}
     repeat = draw(st.integers(1, 8))
     fragments = tuple(dataclasses.replace(f, repeat=repeat if fused & {*f.nodes} else 1) for f in plan.fragments)
     cuts = tuple(dataclasses.replace(c, staleness=draw(bounds)) if c.channel == "latest" else c for c in plan.cuts)
+    for rule in RULES:
+        try:
+            rule(dataclasses.replace(plan, cuts=cuts) if rule is nobody_waits_in_circles else plan, MACHINE)
+        except PlanError:
+            assume(rule is not nobody_waits_in_circles)
+            raise
     return Shown(graph, plan.policy, fragments, cuts)
 
 
@@ -258,7 +266,8 @@ class Worker:
             stages = [[node] for node in section.nodes]
         else:
             drawn = [[node] for node in section.nodes if node.kind == "store"]
-            stages = drawn + segments(self.run.graph, section.stages, self.inward)
+            sent = {stream.source.id for stream in self.outward}
+            stages = drawn + segments(section.stages, self.inward, sent)
         return [(group, refs_of(group)) for group in stages]
 
     def collect(self):
