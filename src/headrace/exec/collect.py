@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from types import EllipsisType
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ from headrace.envs import HostEnv
 from headrace.exec.cells import Cells
 from headrace.fabric.base import Fabric
 from headrace.graph.ir import Node
-from headrace.graph.sections import Section, kept_steps, refs_of, segments
+from headrace.graph.sections import Section, kept_steps, refs_of, segments, wanted_of
 from headrace.shm.stream import Sender
 from headrace.types import Tree
 
@@ -146,11 +147,14 @@ class Lane:
             receiver = self.received[source]
             if not receiver.ready(number, i):
                 yield partial(receiver.ready, number, i)
-            held = receiver.take(number)
-            leaves: Leaves = [None] * self.collect.width[source]
-            for leaf, array in zip(self.collect.leaves_in[source], held, strict=True):
-                leaves[leaf] = array[i] if self.collect.unrolled else array
-            self.values[source] = leaves
+            self.receive(source, number, i if self.collect.unrolled else ...)
+
+    def receive(self, source: str, number: int, at: int | EllipsisType) -> None:
+        """Take note of what a node of another fragment yields, or of one step of it."""
+        leaves: Leaves = [None] * self.collect.width[source]
+        for leaf, array in zip(self.collect.leaves_in[source], self.received[source].take(number), strict=True):
+            leaves[leaf] = array[at]
+        self.values[source] = leaves
 
     def rooms_free(self, nodes: Sequence[str], number: int) -> Pass:
         """Wait until all who take what these nodes yield have let go of an earlier pass."""
@@ -234,10 +238,7 @@ class Lane:
                 if not receiver.ready(number, last):
                     yield partial(receiver.ready, number, last)
                 if not (collect.per_step(source) and collect.unrolled):
-                    leaves: Leaves = [None] * collect.width[source]
-                    for leaf, array in zip(collect.leaves_in[source], receiver.take(number), strict=True):
-                        leaves[leaf] = array
-                    self.values[source] = leaves
+                    self.receive(source, number, ...)
             if call is not None:
                 rng = PassRng(self.bases, np.uint32(number))
                 given: dict[str, Leaves] = {}
@@ -291,7 +292,7 @@ class Collect:
         self._stepwise = {node.id: node.index <= self.step_node.index for node in graph.where(domain="collect")}
         self.width = {node.id: len(jax.tree.leaves(node.output)) for node in graph.where(domain="collect")}
         own = {node.id for node in nodes}
-        self.outside = {(s.source.id, leaf) for s in self.streams_out for leaf in s.leaves}
+        self.outside = [Ref(s.source.id, leaf) for s in self.streams_out for leaf in s.leaves]
         before = [node for node in nodes if self.per_step(node.id)]
         after = [node for node in nodes if not self.per_step(node.id)]
         self.modules: list[tuple[Any, ...]] = []
@@ -327,12 +328,10 @@ class Collect:
         run: list[Node] = []
 
         def flush() -> None:
-            for group in segments(run, self.leaves_in, {name for name, _ in self.outside}):
+            for group in segments(run, self.leaves_in, {ref.node for ref in self.outside}):
                 inside = {node.id for node in group}
                 others = [node for node in all_ if node.id not in inside]
-                wanted = [ref for ref in refs_of(others) if ref.node in inside]
-                wanted += [Ref(*one) for one in sorted(self.outside) if one[0] in inside and Ref(*one) not in wanted]
-                self.calls.append(Call(self.programs, group, wanted, jit))
+                self.calls.append(Call(self.programs, group, wanted_of(group, others, self.outside), jit))
                 names = tuple(node.id for node in group)
                 made.append(Operation("call", names, waits(group), self.calls[-1], len(self.calls) - 1))
             run.clear()

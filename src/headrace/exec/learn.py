@@ -19,7 +19,7 @@ from headrace.exec.cells import Cells
 from headrace.exec.collect import Pass
 from headrace.fabric.base import Fabric
 from headrace.graph import Node
-from headrace.graph.sections import Section, refs_of, segments
+from headrace.graph.sections import Section, refs_of, segments, wanted_of
 from headrace.stores import Draw, Leaves
 
 Reported = Callable[[Sequence[Node], Report, int], None]
@@ -37,8 +37,7 @@ class Segment:
         for ref in refs_of(nodes):
             if ref.node not in own:
                 self.given.setdefault(ref.node, set()).add(ref.leaf)
-        self.wanted = [ref for ref in refs_of(others) if ref.node in own]
-        self.wanted += [Ref(*one) for one in sorted(learn.outside) if one[0] in own and Ref(*one) not in self.wanted]
+        self.wanted = wanted_of(nodes, others, learn.outside)
         self.program: Callable[..., Any] = learn.programs.learner(nodes, learn.fused, self.wanted)
 
     def values(self, values: Values) -> Values:
@@ -80,7 +79,7 @@ class Learn:
             if graph.domain_of.get(s.source.id) == self.domain.index
         }
         mine = [s for s in outward if s.source.id in own]
-        self.outside = {(s.source.id, leaf) for s in mine for leaf in s.leaves}
+        self.outside = [Ref(s.source.id, leaf) for s in mine for leaf in s.leaves]
         self.outward = [(s.source.id, fabric.sender(s, 0), s.leaves) for s in mine]
         self.width = {node.id: len(jax.tree.leaves(node.output)) for node in graph.where(domain="learn")}
         self.sources = [
@@ -94,7 +93,7 @@ class Learn:
             if isinstance(node.operation, Draw)
         ]
         stages = [node for node in self.nodes if node.kind == "stage"]
-        groups = segments(stages, self.inward, {name for name, _ in self.outside})
+        groups = segments(stages, self.inward, {ref.node for ref in self.outside})
         self.segments = [
             Segment(self, group, [node for other in groups if other is not group for node in other]) for group in groups
         ]

@@ -56,7 +56,6 @@ class Runner:
         self.cells.refresh()
         self.pace = Pace.of(sections, fragment.id, replica) if fragment.nodes else None
         self.collected = sections.graph.collected
-        self.fills = set(sections.fillers)
         self.learns = [
             Learn(section, replica, fabric, programs, self.cells, host.seed, host.heed) for section in learning
         ]
@@ -86,7 +85,6 @@ class Runner:
         self.collected_once = False
         self.compiled: set[Any] = set()
         self.kept = self.reported = time.monotonic()
-        self.version = 0
 
     def run(self) -> None:
         """Turn until told to stop."""

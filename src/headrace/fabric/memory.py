@@ -163,11 +163,10 @@ class MemoryFabric(Fabric):
         sections, store = self.sections, self.part.stores[name]
         replicas = sections.filler(sections.graph.stores[name]).fragment.replicas // sections.plan.shares
         writers = replicas * sections.groups
-        shape_axis = store.env_axis
 
         def share(leaf: Any) -> jax.ShapeDtypeStruct:
             shape = list(leaf.shape)
-            shape[shape_axis] //= writers
+            shape[store.env_axis] //= writers
             return jax.ShapeDtypeStruct(tuple(shape), leaf.dtype)
 
         readers = len(sections.readers(sections.graph.stores[name]))
@@ -182,11 +181,6 @@ class MemoryFabric(Fabric):
 
     def store(self, name: str, replica: int) -> Store:
         return self._stores[name, replica if self.sections.plan.shares > 1 else 0]
-
-    @property
-    def stores(self) -> dict[tuple[str, int], Store]:
-        """All stores, by name and replica of the loop."""
-        return self._stores
 
     def weights(self, section: Section) -> Latest:
         return self._weights[section]
@@ -214,8 +208,6 @@ class MemoryFabric(Fabric):
             number = self.sections.filler(store).fragment.replicas
             found[store.fill.id] = int(passes) * tree_bytes(store.struct) // number
         return found
-
-    # What a run goes on from.
 
     def save(self, flat: Sequence[Any]) -> None:
         """Publish all cells: where every learner, and whoever reads weights, begins."""

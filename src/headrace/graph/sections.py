@@ -174,6 +174,12 @@ def refs_of(nodes: Iterable[Node]) -> list[Ref]:
     return list(dict.fromkeys(ref for node in nodes for ref in node.sources))
 
 
+def wanted_of(nodes: Iterable[Node], others: Iterable[Node], sent: Iterable[Ref]) -> list[Ref]:
+    """What is taken of some nodes that run as one: by others of the fragment, and by those it is `sent` to."""
+    own = {node.id for node in nodes}
+    return list(dict.fromkeys(ref for ref in (*refs_of(others), *sent) if ref.node in own))
+
+
 def per_step(graph: Graph, node: str) -> bool:
     """Whether a collecting node runs at every step of a pass, not once after them."""
     return graph.by_id[node].index <= graph.only("env.step").index

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -111,11 +110,6 @@ class Kind:
     """How a loop's argument is annotated."""
     recorder: Callable[[Recorder, str], Any]
     """What the loop is given while it is traced."""
-
-
-def without_lead(tree: Tree, lead: int) -> Tree:
-    """Shapes without their first axes."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), tree)
 
 
 def join(parts: Sequence[Sequence[NDArray[Any]]], axis: int) -> Leaves:
