@@ -24,8 +24,8 @@ from learner import flops_per_frame
 from measure import report
 
 import headrace
-from headrace.launch import tuned
-from headrace.trial import Speed, try_out
+from headrace.run.launch import tuned
+from headrace.tune.trial import Speed, try_out
 
 HERE = Path(__file__).parent
 PEERS = Path(os.environ.get("PEERS", Path.home() / ".cache" / "headrace" / "peers"))

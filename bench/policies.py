@@ -16,10 +16,10 @@ from pathlib import Path
 from measure import report
 
 import headrace
-from headrace import auto
 from headrace.errors import HeadraceError
 from headrace.policies import POLICIES
-from headrace.trial import try_out
+from headrace.tune import auto
+from headrace.tune.trial import try_out
 
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
 WORKLOADS = {

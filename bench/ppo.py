@@ -24,7 +24,7 @@ from measure import report
 import headrace
 from headrace.errors import HeadraceError
 from headrace.policies import POLICIES
-from headrace.trial import try_out
+from headrace.tune.trial import try_out
 
 HERE = Path(__file__).parent
 PEERS = Path(os.environ.get("PEERS", Path.home() / ".cache" / "headrace" / "peers"))

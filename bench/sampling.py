@@ -20,7 +20,7 @@ from pathlib import Path
 from measure import report
 
 import headrace
-from headrace.trial import try_out
+from headrace.tune.trial import try_out
 
 HERE = Path(__file__).parent
 ENVS = int(sys.argv[1]) if len(sys.argv) > 1 else 64

@@ -21,8 +21,8 @@ from headrace.core.algorithm import Algorithm
 from headrace.graph import Plan, fuse, verify
 from headrace.machine import Machine
 from headrace.policies import POLICIES
-from headrace.trial import try_out
 from headrace.tune import Choice, tune
+from headrace.tune.trial import try_out
 
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
 PAIRS = ((headrace.SAC(), "HalfCheetah-v5"), (headrace.DQN(), "CartPole-v1"), (headrace.PPO(), "CartPole-v1"))

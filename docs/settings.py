@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.algorithms import ALGORITHMS
-from headrace.config import field_docs, to_json
+from headrace.settings.values import field_docs, to_json
 
 PAGES = Path(__file__).resolve().parent / "algorithms"
 BEGIN, END = "<!-- settings -->", "<!-- /settings -->"

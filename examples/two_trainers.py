@@ -89,11 +89,11 @@ class TwoTrainers(Algorithm[TwoTrainersConfig]):
 
     @stage
     def learn_q(self, batch, actor: Reads, critic: Writes, target: Writes):
-        goal = batch.reward + batch.discount * value(actor, target, batch.next_obs)
+        td_target = batch.reward + batch.discount * value(actor, target, batch.next_obs)
 
         def error(critic):
             taken = jnp.take_along_axis(critic(batch.obs), batch.action[..., None], axis=-1)[..., 0]
-            return jnp.mean(optax.losses.huber_loss(taken, goal)), jnp.mean(taken)
+            return jnp.mean(optax.losses.huber_loss(taken, td_target)), jnp.mean(taken)
 
         critic, (loss, mean) = critic.minimise(error, has_aux=True)
         return (critic, target.track(critic, self.config.tau)), {"q_loss": loss, "q_value": mean}
@@ -101,16 +101,16 @@ class TwoTrainers(Algorithm[TwoTrainersConfig]):
     @stage
     def learn_policy(self, trajectory, critic: Reads, actor: Writes):
         c, obs = self.config, trajectory.obs
-        goal = trajectory.reward + c.gamma * ~trajectory.terminated * value(actor, critic, trajectory.next_obs)
+        td_target = trajectory.reward + c.gamma * ~trajectory.terminated * value(actor, critic, trajectory.next_obs)
         done = trajectory.terminated | trajectory.truncated
-        advantages = standardised(gae(goal - value(actor, critic, obs), done, c.gamma * c.gae_lambda))
+        advantages = standardised(gae(td_target - value(actor, critic, obs), done, c.gamma * c.gae_lambda))
 
-        def regret(actor):
+        def actor_loss(actor):
             choice = actor(obs)
             gain, entropy = jnp.mean(advantages * choice.log_prob(trajectory.action)), jnp.mean(choice.entropy())
             return -gain - c.ent_coef * entropy, {"policy_gradient_loss": -gain, "entropy_loss": -entropy}
 
-        actor, (_, metrics) = actor.minimise(regret, has_aux=True)
+        actor, (_, metrics) = actor.minimise(actor_loss, has_aux=True)
         return actor, metrics
 
     def loop(self, env: Env, replay: Replay, rollout: Rollout):

@@ -27,7 +27,7 @@ class ResetWith(gym.Wrapper):
         return self.env.reset(seed=seed, options=self.options | (options or {}))
 
 
-class Goal(gym.Wrapper):
+class StopRule(gym.Wrapper):
     """Says at the end of an episode whether it lasted as long as it may."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -40,7 +40,7 @@ class Goal(gym.Wrapper):
 def balance(limit: int = 500, tilt: float = 0.05, render_mode: str | None = None) -> gym.Env:
     """A cart and a pole that begins up to `tilt` off; taking `render_mode` lets headrace draw it."""
     env = gym.make("CartPole-v1", max_episode_steps=limit, render_mode=render_mode)
-    return RecordEpisodeStatistics(Goal(ResetWith(env, low=-tilt, high=tilt)))
+    return RecordEpisodeStatistics(StopRule(ResetWith(env, low=-tilt, high=tilt)))
 
 
 if __name__ == "__main__":

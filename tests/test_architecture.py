@@ -14,7 +14,7 @@ from headrace.core.stage import Stage
 ROOT = Path(headrace.__file__).parent
 
 # What each part may import of headrace, besides itself. DESIGN section 8, drawn as a table.
-BASE = {"errors", "extras", "types", "schedule", "config", "files", "synonyms", "version"}
+BASE = {"errors", "extras", "types", "settings", "files", "version"}
 EXECUTION = {"graph", "compile", "shm", "stores", "fabric", "exec"}
 """What runs a plan, below the runtimes."""
 
@@ -24,9 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "version": set(),
     "files": set(),
     "types": {"errors"},
-    "schedule": {"errors"},
-    "synonyms": {"errors"},
-    "config": {"errors", "types", "schedule", "synonyms"},
+    "settings": {"errors", "types"},
     "machine": {"errors", "types"},
     "core": BASE,
     "nets": BASE | {"core"},
@@ -42,21 +40,14 @@ ALLOWED: dict[str, set[str]] = {
     "exec": BASE | {"core", "envs", "graph", "compile", "fabric", "shm", "stores"},
     "services": BASE | {"core", "envs", "graph", "compile", "machine"},
     "runtimes": BASE | {"core", "envs", "machine", "services"} | EXECUTION,
-    "session": BASE | {"core", "runtimes", "services"},
-    "tune": BASE | {"core", "envs", "machine", "policies", "runtimes", "services"} | EXECUTION,
-    "trial": BASE | {"core", "graph", "runtimes"},
-    "recorded": BASE | {"core", "envs", "algorithms", "policies", "services"},
-    "api": BASE
-    | {"core", "envs", "graph", "compile", "draw", "machine", "algorithms", "policies", "services", "recorded"},
-    "auto": BASE | {"core", "graph", "machine", "policies", "tune", "trial", "api"},
-    "settle": BASE | {"core", "envs", "graph", "runtimes", "services", "api", "recorded"},
-    "launch": BASE
-    | {"core", "envs", "graph", "draw", "machine", "runtimes", "services", "session", "tune", "api", "auto"}
-    | {"settle"},
-    "seeds": BASE | {"envs", "runtimes", "services", "session", "api", "launch"},
+    "api": BASE | {"core", "envs", "graph", "compile", "draw", "machine", "algorithms", "policies"},
+    "tune": BASE | {"core", "envs", "machine", "policies", "runtimes", "services", "api"} | EXECUTION,
+    "run": BASE
+    | {"core", "envs", "graph", "compile", "draw", "machine", "algorithms", "policies"}
+    | {"services", "runtimes", "api", "tune"},
     "cli": BASE
-    | {"core", "trial", "envs", "graph", "draw", "machine", "algorithms", "policies", "runtimes", "services", "api"}
-    | {"launch", "recorded", "seeds"},
+    | {"core", "envs", "graph", "draw", "machine", "algorithms", "policies", "runtimes", "services", "api"}
+    | {"tune", "run"},
 }
 ENVS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1", "mappo": "pettingzoo:mpe2.simple_spread_v3"}
 """Where an algorithm does not learn CartPole-v1."""

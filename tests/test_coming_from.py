@@ -13,9 +13,9 @@ import pytest
 import headrace
 from headrace.algorithms import ALGORITHMS
 from headrace.cli.parser import parse
-from headrace.config import override
 from headrace.errors import ConfigError
 from headrace.runtimes import Options
+from headrace.settings.values import override
 
 PAGE = (Path(__file__).parents[1] / "docs" / "coming-from.md").read_text()
 ROWS = [row[1:3] for row in (line.split(" | ") for line in PAGE.replace("\n| ", "\n | ").splitlines()) if len(row) == 3]

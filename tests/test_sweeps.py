@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import headrace
-from headrace.config import object_path, to_json
 from headrace.envs import recipe_json
 from headrace.nets import MLP
+from headrace.settings.objects import object_path
+from headrace.settings.values import to_json
 from headrace.tune.probe import Task, prepare
 
 SETTINGS = {"num_envs": 2, "warmup": 16, "batch_size": 4, "hidden": (4,), "replay_capacity": 100}

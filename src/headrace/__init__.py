@@ -9,13 +9,14 @@ from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.algorithms import A3C, DQN, IMPALA, MAPPO, PPO, SAC, TD3
-    from headrace.api import Run, plan, trace
+    from headrace.api import plan, trace
     from headrace.core import Algorithm, Config, Env, Learned, Reads, Replay, Rollout, Schedule, Tracked, Writes, stage
     from headrace.errors import HeadraceError
-    from headrace.launch import train
-    from headrace.seeds import train_seeds
+    from headrace.run.callbacks import Event
+    from headrace.run.launch import train
+    from headrace.run.run import Run
+    from headrace.run.seeds import train_seeds
     from headrace.services.actor import Actor
-    from headrace.services.callbacks import Event
 
 __all__ = [
     "A3C",
@@ -49,16 +50,17 @@ __all__ = [
 
 HOMES = {
     "algorithms": ("A3C", "DQN", "IMPALA", "MAPPO", "PPO", "SAC", "TD3"),
-    "api": ("Run", "plan", "trace"),
+    "api": ("plan", "trace"),
+    "run.run": ("Run",),
     "services.actor": ("Actor",),
     "core": (
         *("Algorithm", "Config", "Env", "Learned", "Reads", "Replay", "Rollout", "Schedule", "Tracked", "Writes"),
         "stage",
     ),
     "errors": ("HeadraceError",),
-    "launch": ("train",),
-    "seeds": ("train_seeds",),
-    "services.callbacks": ("Event",),
+    "run.launch": ("train",),
+    "run.seeds": ("train_seeds",),
+    "run.callbacks": ("Event",),
 }
 """Where each name is. Imported when first asked for: the processes of a run start without what only their parent
 needs."""

@@ -155,7 +155,7 @@ def test_a_replay_larger_than_memory(refused) -> None:
 
 def test_a_replay_larger_than_memory_is_refused_before_anything_is_measured(refused, monkeypatch) -> None:
     monkeypatch.delenv("HEADRACE_NO_TUNE")
-    monkeypatch.setattr("headrace.launch.run_tuner", lambda *given, **named: pytest.fail("it was measured first"))
+    monkeypatch.setattr("headrace.run.launch.run_tuner", lambda *given, **named: pytest.fail("it was measured first"))
     text = refused("train", "sac", "Pendulum-v1", "--set", "replay_capacity=1e20")
     assert text.startswith("headrace: a replay store of 1e+20 transitions of ")
 

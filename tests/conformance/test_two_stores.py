@@ -18,7 +18,7 @@ import pytest
 import headrace
 from headrace.core.algorithm import Algorithm
 from headrace.graph import Plan
-from headrace.services import checkpoint
+from headrace.run import checkpoint
 
 ROOT = Path(__file__).parents[2]
 ENV, PURE = "CartPole-v1", "gymnax:CartPole-v1"

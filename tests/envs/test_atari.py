@@ -12,7 +12,7 @@ from headrace.cli import main
 from headrace.envs import HostEnv, make, recipe, scored
 from headrace.envs.atari import FireReset
 from headrace.errors import EnvError
-from headrace.services.record import read_metrics
+from headrace.run.record import read_metrics
 from headrace.types import Box, Discrete
 
 

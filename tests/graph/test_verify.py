@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.algorithms import PPO, SAC
-from headrace.config import ReplayConfig
 from headrace.core import Algorithm, Env, Learned, Reads, Replay, Tracked, Writes, stage
 from headrace.errors import PlanError
 from headrace.exec.pace import Pace
@@ -21,6 +20,7 @@ from headrace.graph import Cut, Fragment, cut, trace, verify
 from headrace.graph.sections import Sections
 from headrace.machine import Machine
 from headrace.policies import central, desktop, device_only, dual_device, multiple_learners, single
+from headrace.settings.config import ReplayConfig
 from headrace.types import Box, Discrete, EnvSpec
 
 MACHINE = Machine(cores=4, memory=1 << 34, devices=("cpu:0", "cpu:1"))

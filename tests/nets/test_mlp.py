@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from headrace.algorithms import DQN
-from headrace.config import NetConfig
 from headrace.errors import ConfigError
 from headrace.graph import trace
 from headrace.nets import MLP, Ensemble, LayerNorm, Linear, build
+from headrace.settings.config import NetConfig
 from headrace.types import Box, Discrete, EnvSpec, MultiDiscrete
 
 KEY = jax.random.key(0)

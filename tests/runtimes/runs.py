@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.services.record import read_metrics
+from headrace.run.record import read_metrics
 
 TINY = ["--set", "num_envs=4", "warmup=64", "batch_size=32", "hidden=16", "replay_capacity=2000"]
 TIMEOUT = 600.0

@@ -13,10 +13,10 @@ import numpy as np
 import optax
 
 import headrace
-from headrace.config import ReplayConfig
 from headrace.core import Algorithm, Env, Learned, Reads, Replay, Writes, stage
 from headrace.runtimes import Options, inline
 from headrace.runtimes.processes import Processes
+from headrace.settings.config import ReplayConfig
 
 
 class Relabelled(Algorithm[ReplayConfig]):

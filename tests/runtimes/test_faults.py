@@ -20,8 +20,8 @@ import headrace
 from headrace.cli import main
 from headrace.envs.base import REMEDY
 from headrace.errors import FragmentError
+from headrace.run import checkpoint
 from headrace.runtimes import Options, Processes
-from headrace.services import checkpoint
 
 ENV = "faulty_envs:Checked"
 ALONE = 2

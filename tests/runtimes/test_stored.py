@@ -16,11 +16,11 @@ import optax
 import pytest
 
 import headrace
-from headrace.config import ReplayConfig
 from headrace.core import Algorithm, Env, Learned, Reads, Replay, Rollout, Tracked, Writes, stage
 from headrace.runtimes import Options, inline
 from headrace.runtimes.processes import Processes
 from headrace.runtimes.pure import Pure
+from headrace.settings.config import ReplayConfig
 
 LONG = os.environ.get("HEADRACE_LONG") == "1"
 STEPS = 5

@@ -12,11 +12,11 @@ import optax
 import pytest
 
 from headrace.compile.cells import make_cells
-from headrace.config import ReplayConfig
 from headrace.core import Algorithm, Env, Learned, Reads, Replay, Writes, stage
 from headrace.graph import trace
 from headrace.services import evaluate
 from headrace.services.evaluate import Evaluator, Player, Score
+from headrace.settings.config import ReplayConfig
 from headrace.types import Box, Discrete, EnvSpec
 
 count = itertools.count()

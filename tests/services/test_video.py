@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import headrace
-from headrace.api import Run
 from headrace.cli.video import record
 from headrace.compile.cells import make_cells
 from headrace.errors import UsageError
+from headrace.run.run import Run
 from headrace.services.video import FORMATS, Video, check_file
 
 pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed")

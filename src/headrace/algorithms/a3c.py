@@ -84,18 +84,18 @@ class A3C(Algorithm[A3CConfig]):
         c = self.config
         obs = trajectory.obs
         values = critic(obs)[..., 0]
-        goal = trajectory.reward + c.gamma * ~trajectory.terminated * critic(trajectory.next_obs)[..., 0]
-        advantages = gae(goal - values, trajectory.terminated | trajectory.truncated, c.gamma * c.gae_lambda)
+        td_target = trajectory.reward + c.gamma * ~trajectory.terminated * critic(trajectory.next_obs)[..., 0]
+        advantages = gae(td_target - values, trajectory.terminated | trajectory.truncated, c.gamma * c.gae_lambda)
         returns = values + advantages
         weights = standardised(advantages) if c.normalise_advantage else advantages
 
-        def regret(actor: Actor) -> tuple[Array, dict[str, Array]]:
+        def actor_loss(actor: Actor) -> tuple[Array, dict[str, Array]]:
             choice = actor(obs)
             gain = jnp.mean(weights * choice.log_prob(trajectory.action))
             entropy = jnp.mean(choice.entropy())
             return -gain - c.ent_coef * entropy, {"policy_gradient_loss": -gain, "entropy_loss": -entropy}
 
-        actor, (_, metrics) = actor.minimise(regret, has_aux=True)
+        actor, (_, metrics) = actor.minimise(actor_loss, has_aux=True)
         critic, loss = critic.minimise(lambda v: jnp.mean((v(obs)[..., 0] - returns) ** 2))
         unexplained = jnp.var(advantages) / (jnp.var(returns) + 1e-8)
         return (actor, critic), {**metrics, "value_loss": loss, "explained_variance": 1 - unexplained}

@@ -83,11 +83,11 @@ class DQN(Algorithm[DQNConfig]):
         next_values = target(batch.next_obs)
         chooser = critic(batch.next_obs) if c.double else next_values
         best = jnp.argmax(masked(chooser, action_mask(batch.next_obs)), axis=-1)
-        goal = batch.reward + batch.discount * pick(next_values, best)
+        td_target = batch.reward + batch.discount * pick(next_values, best)
 
         def error(critic: object) -> tuple[Array, Array]:
             value = pick(critic(batch.obs), batch.action)  # type: ignore[operator]
-            return jnp.mean(optax.losses.huber_loss(value, goal)), jnp.mean(value)
+            return jnp.mean(optax.losses.huber_loss(value, td_target)), jnp.mean(value)
 
         critic, (loss, value) = critic.minimise(error, has_aux=True)
         share = jnp.float32(value_at(c.exploration, critic.updates))

@@ -97,21 +97,21 @@ class IMPALA(Algorithm[IMPALAConfig]):
         change = actor(obs).log_prob(action) - trajectory.extra["log_prob"]
         ratios = jnp.exp(change)
         values = critic(obs)[..., 0]
-        goal = trajectory.reward + c.gamma * ~trajectory.terminated * critic(trajectory.next_obs)[..., 0]
+        td_target = trajectory.reward + c.gamma * ~trajectory.terminated * critic(trajectory.next_obs)[..., 0]
         done = trajectory.terminated | trajectory.truncated
         corrections, advantages = vtrace(
-            goal - values, ratios, done, c.gamma * c.vtrace_lambda, rho_bar=c.rho_bar, c_bar=c.c_bar
+            td_target - values, ratios, done, c.gamma * c.vtrace_lambda, rho_bar=c.rho_bar, c_bar=c.c_bar
         )
         targets = values + corrections
         weights = standardised(advantages) if c.normalise_advantage else advantages
 
-        def regret(actor: Actor) -> tuple[Array, dict[str, Array]]:
+        def actor_loss(actor: Actor) -> tuple[Array, dict[str, Array]]:
             choice = actor(obs)
             gain = jnp.mean(weights * choice.log_prob(action))
             entropy = jnp.mean(choice.entropy())
             return -gain - c.ent_coef * entropy, {"policy_gradient_loss": -gain, "entropy_loss": -entropy}
 
-        actor, (_, metrics) = actor.minimise(regret, has_aux=True)
+        actor, (_, metrics) = actor.minimise(actor_loss, has_aux=True)
         critic, loss = critic.minimise(lambda v: jnp.mean((v(obs)[..., 0] - targets) ** 2))
         return (actor, critic), {
             **metrics,

@@ -146,8 +146,8 @@ class MAPPO(Algorithm[MAPPOConfig]):
             returns = returns.set(returns.module.update(discounted(reward, done, c.gamma)))
             reward = reward / jnp.sqrt(returns.module.var + 1e-8)
         values = critic(obs)[..., 0]
-        goal = reward + c.gamma * ~trajectory.terminated * critic(next_obs)[..., 0]
-        advantages = gae(goal - values, done, c.gamma * c.gae_lambda)
+        td_target = reward + c.gamma * ~trajectory.terminated * critic(next_obs)[..., 0]
+        advantages = gae(td_target - values, done, c.gamma * c.gae_lambda)
         # Reward and critic are the team's, so all its agents have the same advantage.
         action = trajectory.action.reshape(struct(actor.module.space, *obs.shape[:3]).shape)
         own = (views(obs, agents), *(x[:, :, jnp.asarray(agents)] for x in (action, trajectory.extra["log_prob"])))

@@ -96,8 +96,8 @@ class PPO(Algorithm[PPOConfig]):
             returns = returns.set(returns.module.update(discounted(reward, done, c.gamma)))
             reward = reward / jnp.sqrt(returns.module.var + 1e-8)
         values = critic(obs)[..., 0]
-        goal = reward + c.gamma * ~trajectory.terminated * critic(next_obs)[..., 0]
-        advantages = gae(goal - values, done, c.gamma * c.gae_lambda)
+        td_target = reward + c.gamma * ~trajectory.terminated * critic(next_obs)[..., 0]
+        advantages = gae(td_target - values, done, c.gamma * c.gae_lambda)
         samples = (obs, trajectory.action, trajectory.extra["log_prob"], advantages, values + advantages)
         samples = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples)
         number = advantages.size

@@ -71,10 +71,10 @@ class SAC(Algorithm[SACConfig]):
     ) -> tuple[tuple[Cell, Cell], dict[str, Array]]:
         next_action, next_log_prob = actions(actor, batch.next_obs).sample(key)
         next_value = jnp.min(target(batch.next_obs, next_action)[..., 0], axis=0) - jnp.exp(log_alpha) * next_log_prob
-        goal = batch.reward + batch.discount * next_value
+        td_target = batch.reward + batch.discount * next_value
 
         def error(critic: Ensemble) -> Array:
-            return jnp.mean((critic(batch.obs, batch.action)[..., 0] - goal) ** 2)
+            return jnp.mean((critic(batch.obs, batch.action)[..., 0] - td_target) ** 2)
 
         critic, loss = critic.minimise(error)
         return (critic, target.track(critic, self.config.tau)), {"critic_loss": loss}
@@ -85,12 +85,12 @@ class SAC(Algorithm[SACConfig]):
     ) -> tuple[tuple[Cell, Cell], dict[str, Array]]:
         alpha = jnp.exp(log_alpha.module)
 
-        def regret(actor: object) -> tuple[Array, Array]:
+        def actor_loss(actor: object) -> tuple[Array, Array]:
             action, log_prob = actions(actor, batch.obs).sample(key)
             value = jnp.min(critic(batch.obs, action)[..., 0], axis=0)
             return jnp.mean(alpha * log_prob - value), jnp.mean(log_prob)
 
-        actor, (loss, log_prob) = actor.minimise(regret, has_aux=True)
+        actor, (loss, log_prob) = actor.minimise(actor_loss, has_aux=True)
         target_entropy = -self.config.target_entropy_scale * batch.action.shape[-1]
         log_alpha, alpha_loss = log_alpha.minimise(lambda log_alpha: -jnp.exp(log_alpha) * (log_prob + target_entropy))
         metrics = {"actor_loss": loss, "ent_coef": alpha, "ent_coef_loss": alpha_loss, "entropy": -log_prob}

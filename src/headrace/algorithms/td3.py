@@ -79,10 +79,10 @@ class TD3(Algorithm[TD3Config]):
         noise = jnp.clip(noise, -c.target_noise_clip, c.target_noise_clip)
         next_action = jnp.clip(jnp.tanh(target_actor(batch.next_obs)) + noise, -1, 1)
         next_value = jnp.min(target_critic(batch.next_obs, next_action)[..., 0], axis=0)
-        goal = batch.reward + batch.discount * next_value
+        td_target = batch.reward + batch.discount * next_value
 
         def error(critic: Ensemble) -> Array:
-            return jnp.mean((critic(batch.obs, batch.action)[..., 0] - goal) ** 2)
+            return jnp.mean((critic(batch.obs, batch.action)[..., 0] - td_target) ** 2)
 
         critic, loss = critic.minimise(error)
         return (critic, target_critic.track(critic, c.tau)), {"critic_loss": loss}
@@ -91,11 +91,11 @@ class TD3(Algorithm[TD3Config]):
     def learn_actor(
         self, batch: Batch, critic: Reads, actor: Writes, target_actor: Writes
     ) -> tuple[tuple[Cell, Cell], dict[str, Array]]:
-        def regret(actor: object) -> Array:
+        def actor_loss(actor: object) -> Array:
             action = jnp.tanh(actor(batch.obs))  # type: ignore[operator]
             return -jnp.mean(critic.members[0](batch.obs, action))
 
-        actor, loss = actor.minimise(regret)
+        actor, loss = actor.minimise(actor_loss)
         # One step here stands for policy_delay steps of the critic's target.
         tau = 1 - (1 - self.config.tau) ** self.config.policy_delay
         return (actor, target_actor.track(actor, tau)), {"actor_loss": loss}

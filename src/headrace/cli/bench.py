@@ -14,7 +14,7 @@ from headrace import api
 from headrace.core.algorithm import Algorithm
 from headrace.errors import ConfigError, HeadraceError
 from headrace.policies import POLICIES
-from headrace.trial import try_out
+from headrace.tune.trial import try_out
 
 WARM = 5.0
 """Seconds that a policy goes before it is measured, at most."""

@@ -15,24 +15,27 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from headrace import api, launch
+from headrace import api
 from headrace.algorithms import ALGORITHMS
 from headrace.cli.bench import bench as run_bench
 from headrace.cli.doctor import doctor
 from headrace.cli.parser import as_typed
 from headrace.cli.video import film_names, record
-from headrace.config import field_docs, literal, load_object, override, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.draw.render import render
 from headrace.envs import recipe
 from headrace.errors import ConfigError, DivergenceError, HeadraceError, LoopError, UsageError
 from headrace.policies import POLICIES
-from headrace.recorded import command_for, restore
-from headrace.seeds import seed_folders, train_seeds
-from headrace.services.compare import groups_of, read_runs
-from headrace.services.curves import check_picture, draw
-from headrace.services.run import RunConfig, find_run
+from headrace.run import launch
+from headrace.run.compare import groups_of, read_runs
+from headrace.run.curves import check_picture, draw
+from headrace.run.directory import RunConfig, find_run
+from headrace.run.recorded import command_for, restore
+from headrace.run.run import Run, load_run, name_own
+from headrace.run.seeds import seed_folders, train_seeds
 from headrace.services.video import check_file
+from headrace.settings.objects import load_object
+from headrace.settings.values import field_docs, literal, override, to_json
 
 INTERRUPTED = 130
 USUAL = 1_000_000
@@ -114,7 +117,7 @@ def train(options: argparse.Namespace) -> int:
     return INTERRUPTED if any(done.interrupted for done in runs) else 0
 
 
-def _starter(options: argparse.Namespace) -> Callable[..., list[api.Run]]:
+def _starter(options: argparse.Namespace) -> Callable[..., list[Run]]:
     """What trains: one run, or several seeds of it."""
     if options.seeds is not None and options.resume is not None:
         raise ConfigError("--resume goes on with the seeds in its folder; leave --seeds away.")
@@ -126,7 +129,7 @@ def _starter(options: argparse.Namespace) -> Callable[..., list[api.Run]]:
     return lambda *given, **named: [launch.train(*given, seed=options.seed, **named)]
 
 
-def _tell(done: api.Run, options: argparse.Namespace) -> None:
+def _tell(done: Run, options: argparse.Namespace) -> None:
     """How a run ended."""
     last = done.metrics[-1]
     score = last["eval/mean_reward"]
@@ -145,7 +148,7 @@ def _tell(done: api.Run, options: argparse.Namespace) -> None:
         )
 
 
-def _hint(done: api.Run, folder: Path | None = None) -> None:
+def _hint(done: Run, folder: Path | None = None) -> None:
     """What to type next, about a run or the folder of its seeds."""
     # An interrupted run has its goal still before it; another one needs a new one.
     steps = 2 * done.metrics[-1]["time/env_steps"] or USUAL
@@ -160,11 +163,11 @@ def evaluate(options: argparse.Namespace) -> int:
         raise ConfigError(f"--episodes must be at least 1, got {options.episodes}.")
     if options.record:
         check_file(options.record)
-    named = api.name_own(options.algorithm, options.env, options.network, settings(options))
+    named = name_own(options.algorithm, options.env, options.network, settings(options))
     # All are loaded before any is played: a wrong one among them is refused at once.
     found = [find_run(run) for run in options.runs]
     folders = [folder for run in found for folder in seed_folders(run) or [run]]
-    runs = [api.load_run(folder, named, options.best) for folder in folders]
+    runs = [load_run(folder, named, options.best) for folder in folders]
     files = film_names(options.record, [run.path for run in runs]) if options.record else []
     for i, run in enumerate(runs):
         score = run.evaluate(options.episodes)
@@ -180,8 +183,8 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """`headrace export`"""
-    named = api.name_own(options.algorithm, options.env, options.network, settings(options))
-    loaded = api.load_run(find_run(options.run), named, options.best, "export")
+    named = name_own(options.algorithm, options.env, options.network, settings(options))
+    loaded = load_run(find_run(options.run), named, options.best, "export")
     file = loaded.export(options.out or loaded.path / f"actor.{options.format}", options.format)
     print(f"{loaded.algorithm.name} on {loaded.graph.spec.id}: {file}")
     return 0
@@ -286,7 +289,7 @@ def resumed(options: argparse.Namespace) -> tuple[Algorithm[Any], Any]:
     """The algorithm and the environment of the run to go on with."""
     directory = find_run(options.resume)
     directory = next(iter(seed_folders(directory)), directory)
-    named = api.name_own(options.algorithm, environment(options), settings=settings(options), policy=options.policy)
+    named = name_own(options.algorithm, environment(options), settings=settings(options), policy=options.policy)
     made, env, _ = restore(directory, RunConfig.read(directory), named, "train")
     return made, env
 

@@ -18,7 +18,7 @@ import psutil
 
 from headrace.extras import installing
 from headrace.machine import Machine, free_memory, gib
-from headrace.services.run import MEMBERS, RunConfig, find_run
+from headrace.run.directory import MEMBERS, RunConfig, find_run
 from headrace.version import __version__
 
 CORE = ("jax", "equinox", "optax", "gymnasium", "numpy", "safetensors", "tensorboardX")

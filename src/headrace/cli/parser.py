@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 
 from headrace.algorithms import ALGORITHMS
 from headrace.api import find_algorithm
-from headrace.config import field_docs, to_json
 from headrace.errors import HeadraceError
-from headrace.synonyms import of_option
+from headrace.settings.synonyms import of_option
+from headrace.settings.values import field_docs, to_json
 from headrace.version import __version__
 
 EXAMPLES = """\

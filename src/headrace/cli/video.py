@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.api import Run
+from headrace.run.run import Run
 from headrace.services.video import Video
 from headrace.services.view import Viewer
 

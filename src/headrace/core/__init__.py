@@ -1,13 +1,13 @@
 """What an algorithm is written in."""
 
-from headrace.config import Config, NetConfig, ReplayConfig, RolloutConfig, TrajectoryConfig
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell, Learned, Tracked
 from headrace.core.handles import Env, Replay, Rollout
 from headrace.core.replicas import averaged, standardised
 from headrace.core.stage import Reads, Writes, stage
 from headrace.errors import ConfigError, EnvError
-from headrace.schedule import Schedule, value_at
+from headrace.settings.config import Config, NetConfig, ReplayConfig, RolloutConfig, TrajectoryConfig
+from headrace.settings.schedule import Schedule, value_at
 
 __all__ = [
     "Algorithm",

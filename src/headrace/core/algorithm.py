@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
-from headrace.config import Config, override
 from headrace.core.cells import Cell
 from headrace.errors import LoopError
+from headrace.settings.config import Config
+from headrace.settings.values import override
 from headrace.types import EnvSpec, Tree
 
 C = TypeVar("C", bound=Config)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import gymnasium as gym
 
-from headrace.config import nameless
 from headrace.envs.make import import_for
+from headrace.settings.objects import nameless
 
 PROVIDERS = ("envpool", "gymnax", "brax")
 

@@ -15,7 +15,6 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, load_env_creator, parse_env_id
 
 from headrace import types
-from headrace.config import load_object, loading
 from headrace.envs.atari import ATARI, make_atari, not_atari, register_atari
 from headrace.envs.base import HostEnv, JaxEnv, no_such_argument
 from headrace.envs.brax_env import make_brax
@@ -28,6 +27,7 @@ from headrace.envs.recipe import Recipe, env_id, recipe
 from headrace.envs.stepped import quiet
 from headrace.errors import ConfigError, EnvError, sentence
 from headrace.extras import installing
+from headrace.settings.objects import load_object, loading
 
 EnvLike = str | Callable[..., Any] | gym.Env[Any, Any] | Recipe
 """A Gymnasium id, `module:id`, `envpool:ID`, `gymnax:ID`, `brax:ID`, `pettingzoo:MODULE`, a function making one, an

@@ -12,8 +12,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, WrapperSpec
 
-from headrace.config import object_path
 from headrace.errors import EnvError, UsageError
+from headrace.settings.objects import object_path
 
 TUPLE = "tuple"
 """JSON knows no tuples; one is written as {"tuple": [...]}."""

@@ -11,11 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from headrace.config import NetConfig
 from headrace.errors import ConfigError, nearest
 from headrace.nets.encode import Encoder
 from headrace.nets.linear import LayerNorm, Linear
 from headrace.nets.pictures import ENCODERS
+from headrace.settings.config import NetConfig
 from headrace.types import Array, Space, Tree
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {

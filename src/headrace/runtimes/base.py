@@ -10,8 +10,8 @@ from typing import Any
 
 from headrace.compile.cells import optimiser_steps
 from headrace.core.cells import Cell
+from headrace.runtimes.progress import Progress
 from headrace.services.evaluate import Score
-from headrace.services.progress import Progress
 
 
 @dataclass(frozen=True)

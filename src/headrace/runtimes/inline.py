@@ -31,10 +31,10 @@ from headrace.graph import Plan
 from headrace.graph.sections import Section, Sections
 from headrace.runtimes.base import PLAIN, Options, Runtime
 from headrace.runtimes.hosted import hosted
+from headrace.runtimes.progress import Progress
 from headrace.runtimes.pure import Pure
 from headrace.runtimes.stored import settled, stored_contents, stored_fill
 from headrace.runtimes.watch import Watch
-from headrace.services.progress import Progress
 
 
 def inline(plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options = PLAIN) -> Runtime:

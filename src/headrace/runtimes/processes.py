@@ -20,7 +20,6 @@ from headrace.compile.cells import CellLayout, make_cells, optimiser_steps
 from headrace.compile.programs import Programs
 from headrace.compile.replicas import averaging, part_of, together
 from headrace.compile.rng import PassRng, bases
-from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import recipe_json
@@ -35,12 +34,14 @@ from headrace.graph.sections import Sections
 from headrace.runtimes.base import PLAIN, Options, Runtime
 from headrace.runtimes.boot import prepare, present_cores
 from headrace.runtimes.places import Member, cores_of, services, sight, training
+from headrace.runtimes.progress import Progress
 from headrace.runtimes.stored import settled, stored_contents, stored_fill
 from headrace.runtimes.supervisor import GRACE, Process, Supervisor
 from headrace.runtimes.watch import GOES_ON
 from headrace.runtimes.worker import Task
 from headrace.services.evaluate import Score
-from headrace.services.progress import Progress
+from headrace.settings.objects import object_path
+from headrace.settings.values import to_json
 from headrace.shm.memory import Arena, Memory, fence, measure
 
 POLL = 0.05

@@ -25,8 +25,8 @@ from headrace.exec.group import mesh_of, same
 from headrace.graph import Plan
 from headrace.graph.ir import Domain
 from headrace.runtimes.base import PLAIN, Options, Runtime
+from headrace.runtimes.progress import Progress
 from headrace.runtimes.watch import Watch
-from headrace.services.progress import Progress
 from headrace.stores import device
 from headrace.stores.device import DeviceTable
 from headrace.stores.replay import Insert, Sample

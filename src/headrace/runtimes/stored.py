@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.fabric.memory import MemoryFabric
 from headrace.graph import Graph
-from headrace.services.progress import Progress
+from headrace.runtimes.progress import Progress
 
 
 def stored_contents(fabric: MemoryFabric) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headrace.compile.reports import Report, find_divergence, measured, metric_names
 from headrace.errors import DivergenceError
 from headrace.graph import Graph, Node
-from headrace.services.progress import Progress
+from headrace.runtimes.progress import Progress
 
 GOES_ON = "{}; training goes on (--on-divergence warn)."
 """What is told of a divergence that does not end the run."""

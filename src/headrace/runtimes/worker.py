@@ -18,7 +18,6 @@ import jax
 from headrace.compile.cells import CellLayout, cell_shapes
 from headrace.compile.replicas import part_of
 from headrace.compile.reports import Report, find_divergence
-from headrace.config import from_json, load_object
 from headrace.core.algorithm import Algorithm
 from headrace.envs import HostEnv, Recipe, describe_env, make
 from headrace.errors import EnvError, HeadraceError, sentence
@@ -33,6 +32,8 @@ from headrace.runtimes.base import Options
 from headrace.runtimes.boot import end
 from headrace.runtimes.hosted import hosted
 from headrace.runtimes.places import jax_device
+from headrace.settings.objects import load_object
+from headrace.settings.values import from_json
 from headrace.shm.memory import Memory, fence
 from headrace.shm.wait import wait
 

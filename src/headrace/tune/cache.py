@@ -10,12 +10,13 @@ from typing import Any
 
 import jax
 
-from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.envs import recipe_json
 from headrace.errors import HeadraceError
 from headrace.files import write_whole
 from headrace.machine import Machine, processor
+from headrace.settings.objects import object_path
+from headrace.settings.values import to_json
 from headrace.tune.choice import Choice
 from headrace.version import __version__
 

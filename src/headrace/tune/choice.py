@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.config import fits, override
 from headrace.core.algorithm import Algorithm
 from headrace.errors import ConfigError
 from headrace.graph import Fragment, Plan
+from headrace.settings.values import fits, override
 
 
 @dataclass(frozen=True)

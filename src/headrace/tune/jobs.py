@@ -6,11 +6,12 @@ import os
 from dataclasses import asdict
 from typing import Any
 
-from headrace.config import object_path, to_json
 from headrace.core.algorithm import Algorithm
 from headrace.envs import recipe_json
 from headrace.errors import ConfigError
 from headrace.graph import Plan
+from headrace.settings.objects import object_path
+from headrace.settings.values import to_json
 from headrace.tune.choice import Choice
 from headrace.tune.measure import Job
 from headrace.tune.model import Terms, fusable

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 
 from headrace.compile.cells import CellLayout, make_cells
 from headrace.compile.programs import Programs
-from headrace.config import from_json, load_object, override
 from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, describe_env
 from headrace.errors import HeadraceError, sentence
@@ -26,6 +25,8 @@ from headrace.graph import Graph, trace
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.boot import end
 from headrace.runtimes.places import jax_device
+from headrace.settings.objects import load_object
+from headrace.settings.values import from_json, override
 
 TASK = "HEADRACE_PROBE"
 

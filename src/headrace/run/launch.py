@@ -1,0 +1,314 @@
+"""Starting a run: what was asked for is settled, tuned, planned, and driven to its goal."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import equinox as eqx
+import jax
+
+from headrace import graph as graphs
+from headrace.api import default_policy, plan, trace
+from headrace.core.algorithm import Algorithm
+from headrace.draw.words import asked_words
+from headrace.envs import recipe
+from headrace.errors import CallbackError, CheckpointError, DivergenceError, HeadraceError, UsageError
+from headrace.graph import Plan
+from headrace.machine import Machine, keep_compiled, require_memory
+from headrace.run import checkpoint
+from headrace.run.callbacks import Callback, Callbacks, check_callbacks
+from headrace.run.directory import RunConfig, describe
+from headrace.run.display import Display
+from headrace.run.run import Run
+from headrace.run.session import Session, interruptible
+from headrace.run.settle import options_of, runtime_for, settle, tunable
+from headrace.run.stop_rule import StopRule
+from headrace.run.track import WandbTracker, check_track
+from headrace.runtimes import RUNTIMES
+from headrace.runtimes.boot import WORKER
+from headrace.services.evaluate import Evaluator
+from headrace.settings.objects import being_loaded
+from headrace.tune import Choice, auto, cached, remember
+from headrace.tune import tune as run_tuner
+from headrace.tune.refine import Refinement
+from headrace.types import tree_bytes
+
+NO_TUNE = "HEADRACE_NO_TUNE"
+"""A variable that, set, keeps `train` from tuning, as `--no-tune` does."""
+
+P = ParamSpec("P")
+Training = Generator[Session, None, Run]
+"""A run under way: yields its session wherever the runtime is to be advanced, and returns the run."""
+
+
+def training(
+    algorithm: str | type[Algorithm[Any]] | Algorithm[Any] | None = None,
+    env: Any = None,
+    *,
+    policy: str | None = None,
+    runtime: str | None = None,
+    replicas: int | None = None,
+    staleness: int | None = None,
+    steps: int | None = None,
+    seconds: float | None = None,
+    until: float | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    network: Any = None,
+    checkpoint_every: float | None = None,
+    callbacks: Sequence[Callback] = (),
+    tune: bool = True,
+    progress: bool | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    action_scale: float | None = None,
+    **options: Any,
+) -> Training:
+    """Train, and return the run.
+
+        run = headrace.train(SAC(batch_size=512), "Pendulum-v1", seconds=60)
+        run.evaluate().mean_reward
+
+    The policy is `desktop` unless given (`single` for JAX environments), the runtime `processes` where there is more
+    than one fragment (`inline` otherwise), and the seed 0. `network` is the setting of that name. `resume` goes on with
+    a run, its replay included, in its own directory, to the same goal and with the same options but for those given; a
+    class or function of your own is given again, since what a run names is not imported. `tune` lets the tuner choose
+    what is not set, once for each machine, algorithm and environment (at most 20 s). `env_kwargs` are what the
+    environment is made with, `action_scale` how far actions reach where it does not bound them. `callbacks` are
+    functions that are called with an `Event` at each row of metrics, evaluation and checkpoint. `options` are those of
+    `headrace.runtimes.Options`: `debug`, `on_divergence`, `evaluate`, `eval_every`, `eval_episodes`, `log_info`,
+    `view`, `record_every`, `record_format`, `track`, `restarts`, `deaths`, `hang_seconds`.
+    """
+    if WORKER in os.environ or being_loaded():
+        what = "a process of a run loads your script" if WORKER in os.environ else f"'{being_loaded()}' is loaded"
+        raise UsageError(f"train was called while {what}; put the call under: if __name__ == '__main__'.")
+    keep_compiled()
+    functions = check_callbacks(callbacks)
+    before = None if resume is None else RunConfig.read(Path(resume))
+    goal, aimed = StopRule.of(steps, seconds, until), (steps, seconds, until) != (None, None, None)
+    if before is not None and before.goal and not aimed:
+        goal = StopRule(**before.goal)
+    kept = {} if before is None else dict(before.options)
+    kept |= {name: value for name, value in options.items() if value is not None}
+    kept |= {} if checkpoint_every is None else {"checkpoint_every": checkpoint_every}
+    wanted, checkpoint_every = options_of(kept, goal, inspect.signature(train).parameters)
+    made, env, config, directory = settle(
+        algorithm,
+        recipe(env, env_kwargs, action_scale),
+        policy,
+        runtime,
+        replicas,
+        staleness,
+        seed,
+        out,
+        resume,
+        network,
+        wanted,
+    )
+    config = replace(config, goal=asdict(goal), options={name: kept[name] for name in sorted(kept) if name != "debug"})
+    if config.runtime == "inline" and wanted.watched:
+        raise UsageError("--view and --record-every need a process of their own; use the processes runtime.")
+    if config.policy == "auto":
+        say = (lambda text: None) if progress is False else _say
+        chosen = auto.choose(made, env, replicas=config.replicas, staleness=config.staleness, say=say)
+        config = replace(config, policy=chosen)
+        placed = plan(made, env, chosen, replicas=config.replicas, staleness=config.staleness)
+        config = replace(config, runtime=runtime or runtime_for(placed, wanted))
+    asked, given = made, (config.replicas, config.staleness)
+    # Refused, if it is, before anything is measured.
+    whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
+    # A cell with its optimiser's state and what an update computes on the way.
+    require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
+    for store in whole.graph.stores.values():
+        store.require_memory()
+    choice = None if config.tuned is None else Choice.from_json(config.tuned)
+    tunes = tune and NO_TUNE not in os.environ and config.runtime == "processes" and tunable(whole, config.policy)
+    if choice is None and resume is None and tunes:
+        say = (lambda text: None) if progress is False else _say
+        choice = tuned(made, env, config.policy, replicas=config.replicas, staleness=config.staleness, say=say)
+        made = choice.settle(made)
+        config = replace(config, settings=describe(made)[1], replicas=choice.replicas, tuned=choice.to_json())
+        whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
+    if choice is not None:
+        whole = graphs.verify(choice.place(whole), Machine.detect())
+    if whole.graph.spec.pure and wanted.log_info:
+        raise UsageError("--log-info is for environments stepped on the host; one written in JAX gives no info.")
+    if progress is not False:
+        for fragment in (fragment for fragment in whole.fragments if fragment.asked):
+            _say(f"headrace: replicas of '{fragment.id}': {asked_words(fragment)}, because some would share a core.")
+    wanted = replace(wanted, steps=goal.steps, videos=str(directory / "videos"))
+    running = RUNTIMES[config.runtime](whole, made, env, config.seed, wanted)
+    try:
+
+        def evaluator() -> Evaluator:
+            return Evaluator(whole.graph, running.cells(), env, config.seed, wanted.eval_episodes)
+
+        elapsed, best, fresh = 0.0, None, resume is None and not directory.exists()
+        if resume is not None:
+            template, _ = running.state()
+            arrays, values = checkpoint.load(checkpoint.newest(directory), template)
+            elapsed, best = values.pop("elapsed"), values.pop("best")
+            if not aimed and goal.spent(values["env_steps"], elapsed):
+                raise UsageError(
+                    f"run {directory} went {goal} already; say how far to go on, such as --steps or --until."
+                )
+            running.restore(arrays, values)
+            if config != before:
+                config.write(directory, whole.to_json())
+        else:
+            _begin(config, directory, whole)
+        refine = None
+        if resume is None and choice is not None and not choice.refined and running.refines:
+            when_refined = partial(_refined, choice, asked, env, config, whole, directory, given)
+            refine = Refinement(running, choice, min(d.rate for d in whole.graph.domains if d.fused), when_refined)
+        tracker = None if wanted.track is None else WandbTracker(check_track(wanted.track))
+        told = Callbacks([*functions, *([tracker] if tracker else [])], directory, asdict(config))
+        session = Session(running, directory, goal, elapsed, checkpoint_every, told)
+        session.recorder.best = -math.inf if best is None else best
+        session.recorder.log_info = wanted.log_info
+        display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)
+        try:
+            with interruptible(session):
+                yield from session.train(evaluator if wanted.evaluate else None, wanted.eval_every, display, refine)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_left(directory)) from None
+        except CallbackError:
+            raise  # the session saved everything
+        except DivergenceError as error:
+            session.log()
+            raise DivergenceError(f"{error}; {_last_good(directory)}.") from None
+        except HeadraceError:
+            if running.progress.learned:
+                running.stop(at_once=True)
+                session.save()  # what was learned until then is not lost
+            elif fresh:
+                shutil.rmtree(directory)  # it never got anywhere: leave nothing half-written
+            raise
+        finally:
+            display.close()
+            session.recorder.close()
+            if tracker is not None:
+                tracker.close(failed=sys.exc_info()[0] is not None)
+        for name in sorted({*wanted.log_info} - session.recorder.met) if session.recorder.recent else ():
+            _say(f"headrace: --log-info {name} found nothing: no finished episode had such a number in its last info.")
+        run = Run(directory, made, env, whole.graph, jax.tree.map(_kept, running.cells()), config.seed)
+    finally:
+        running.close()
+    run.interrupted, run.reached, run.stopped = session.interrupted, session.reached, told.stopped
+    return run
+
+
+def _left(directory: Path) -> str:
+    """What is left of a run that was stopped at once, and what to do."""
+    try:
+        checkpoint.newest(directory)
+    except CheckpointError:
+        return f" at once; there was no checkpoint yet (--checkpoint-every), {directory} has its metrics alone."
+    return f" at once; what came after the last checkpoint is lost. Go on with: headrace train --resume {directory}"
+
+
+def _last_good(directory: Path) -> str:
+    """What is left of a run that has diverged, and what to do."""
+    try:
+        kept = f"the last good checkpoint is {checkpoint.newest(directory)}"
+    except CheckpointError:
+        kept = "there was no checkpoint yet (--checkpoint-every)"
+    return f"{kept}; lower learning_rate, or go on all the same with --on-divergence warn"
+
+
+def drive(training: Training, session: Session | None = None) -> Run:
+    """Drive a training to its end; `session` is what it yielded last, if it was begun."""
+    try:
+        session = session or next(training)
+        while True:
+            try:
+                session.runtime.advance()
+            except BaseException as error:
+                training.throw(error)  # it saves what can be saved, and raises
+                raise
+            session = next(training)
+    except StopIteration as end:
+        run: Run = end.value
+        return run
+    finally:
+        training.close()
+
+
+def driven(begin: Callable[P, Training]) -> Callable[P, Run]:
+    """A function that drives a training to its end and returns the run."""
+
+    @wraps(begin)
+    def train(*given: P.args, **named: P.kwargs) -> Run:
+        return drive(begin(*given, **named))
+
+    return train
+
+
+train = driven(training)
+
+
+def tuned(
+    algorithm: Algorithm[Any],
+    env: Any,
+    policy: str | None = None,
+    *,
+    replicas: int | None = None,
+    staleness: int | None = None,
+    seconds: float = 20.0,
+    anew: bool = False,
+    say: Callable[[str], Any] = print,
+) -> Choice:
+    """What the tuner chooses for this machine: as remembered, or measured (`anew` in any case)."""
+    machine = Machine.detect()
+    policy = policy or default_policy(trace(algorithm, env))
+    found = None if anew else cached(algorithm, env, policy, machine, replicas, staleness)
+    if found is not None:
+        say(f"tuned before: {found}")
+        return found
+    return run_tuner(algorithm, env, policy, machine, seconds=seconds, replicas=replicas, staleness=staleness, say=say)
+
+
+def _begin(config: RunConfig, directory: Path, whole: Plan) -> None:
+    try:
+        config.write(directory, whole.to_json())
+    except OSError as error:
+        raise UsageError(f"'{directory}' cannot be written ({error.strerror}); choose another --out.") from None
+
+
+def _refined(
+    choice: Choice,
+    asked: Algorithm[Any],
+    env: Any,
+    config: RunConfig,
+    whole: Plan,
+    directory: Path,
+    given: tuple[int | None, int | None],
+    repeat: int,
+    measured: float,
+) -> None:
+    """Freeze what proved best on the running system: for this run and for the next like it."""
+    frozen = replace(choice, repeat=repeat, refined=True, measured=round(measured, 1))
+    try:
+        replace(config, tuned=frozen.to_json()).write(directory, frozen.place(whole).to_json())
+    except OSError as error:
+        _say(f"headrace: could not write {directory} ({error.strerror}); training goes on.")
+    if choice.expected is not None:  # otherwise little was measured, and the next run shall try again
+        remember(frozen, asked, env, config.policy, Machine.detect(), *given)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _kept(leaf: Any) -> Any:
+    """A copy that no program will take back."""
+    return jax.numpy.array(leaf, copy=True) if eqx.is_array(leaf) else leaf

@@ -1,0 +1,131 @@
+"""Finished and interrupted runs, as a user has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import equinox as eqx
+
+import headrace.graph as graphs
+from headrace.api import find_kind
+from headrace.compile.cells import cell_shapes, held, make_cells
+from headrace.core.algorithm import Algorithm
+from headrace.core.cells import Cell
+from headrace.envs import describe_env
+from headrace.errors import UsageError
+from headrace.graph import Graph
+from headrace.machine import keep_compiled
+from headrace.run import checkpoint, summary
+from headrace.run.directory import RunConfig
+from headrace.run.export import export_actor
+from headrace.run.record import read_metrics
+from headrace.run.recorded import Named, restore
+from headrace.services.actor import Actor
+from headrace.services.evaluate import Evaluator, Score
+
+
+class Run:
+    """A finished or interrupted run."""
+
+    def __init__(
+        self, path: Path, algorithm: Algorithm[Any], env: Any, graph: Graph, cells: dict[str, Cell], seed: int
+    ):
+        self.path = path
+        self.algorithm = algorithm
+        self.env = env
+        self.graph = graph
+        self.cells = cells
+        self.seed = seed
+        self.interrupted = False
+        self.reached = False
+        self.stopped: str | None = None
+        """The callback that stopped it."""
+        self._actor: Actor | None = None
+
+    def __repr__(self) -> str:
+        return summary.as_line(self._facts())
+
+    def _repr_html_(self) -> str:
+        return summary.as_html(self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        return summary.facts(self.path, self.algorithm.name, self.graph.spec.id, self.seed)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every line of metrics.jsonl."""
+        return read_metrics(self.path)
+
+    @property
+    def actor(self) -> Actor:
+        """The trained actor: observations in, actions out; made once for the cells as they are."""
+        if self._actor is None or not self._actor.acts_for(self.cells):
+            self._actor = Actor(self.graph, self.cells)
+        return self._actor
+
+    def evaluate(self, episodes: int = 10) -> Score:
+        """Play episodes without exploring."""
+        if episodes < 1:
+            raise UsageError(f"episodes must be at least 1, got {episodes}.")
+        evaluator = Evaluator(self.graph, self.cells, self.env, self.seed, episodes)
+        try:
+            return evaluator.score(self.cells)
+        finally:
+            evaluator.close()
+
+    def export(self, path: str | Path, format: str | None = None) -> Path:
+        """Write the actor as "onnx" or "stablehlo", or as the file's name ends: observations in, actions out."""
+        export_actor(self.graph, self.cells, Path(path), format)
+        return Path(path)
+
+    @staticmethod
+    def load(
+        path: str | Path,
+        env: Any = None,
+        best: bool = False,
+        *,
+        algorithm: str | type[Algorithm[Any]] | Algorithm[Any] | None = None,
+        network: Any = None,
+    ) -> Run:
+        """The run in a directory, as its newest checkpoint (or its best evaluation) left it.
+
+        A run is data: a class or function of your own that it was made with is not imported because it says so. Give it
+        anew, as `algorithm`, `env` or `network`.
+        """
+        return load_run(path, name_own(algorithm, env, network), best)
+
+
+def load_run(path: str | Path, named: Named, best: bool = False, command: str = "eval") -> Run:
+    """The run in a directory, for a command, with what the user names of it."""
+    keep_compiled()
+    directory = Path(path)
+    config = RunConfig.read(directory)
+    algorithm, env, _ = restore(directory, config, named, command)
+    graph = graphs.trace(algorithm, describe_env(env, algorithm.config.num_envs))
+    # The numbers come from the checkpoint; the best has but those of the actor.
+    cells = make_cells(algorithm, graph, config.seed) if best else cell_shapes(algorithm, graph)
+    arrays, static = eqx.partition(cells, held)
+    folder = directory / "best" if best else checkpoint.newest(directory)
+    if best:
+        played = {bound.cell: arrays[bound.cell].module for bound in graph.play.reads}
+        found, _ = checkpoint.load(folder, {"actor": played}, whole=False)
+        for name, module in found["actor"].items():
+            arrays[name] = eqx.tree_at(lambda cell: cell.module, arrays[name], module)
+    else:
+        arrays = checkpoint.load(folder, {"cells": arrays}, whole=False)[0]["cells"]
+    return Run(directory, algorithm, env, graph, eqx.combine(arrays, static), config.seed)
+
+
+def name_own(
+    algorithm: str | type[Algorithm[Any]] | Algorithm[Any] | None,
+    env: Any,
+    network: Any = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    policy: str | None = None,
+) -> Named:
+    """What the user names of what a run was made with."""
+    given = algorithm if algorithm is None or isinstance(algorithm, Algorithm) else find_kind(algorithm)
+    return Named(given, env, {**settings, **({} if network is None else {"network": network})}, policy)

@@ -1,0 +1,1 @@
+"""Settings: dataclasses that are checked, written as JSON and shown as options."""

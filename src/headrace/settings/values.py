@@ -1,0 +1,181 @@
+"""Settings as they are typed and as JSON: read, checked against their types, written, documented."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin
+
+from headrace.errors import ConfigError
+from headrace.settings.config import Config
+from headrace.settings.objects import load_object, object_path
+from headrace.settings.schedule import Schedule
+from headrace.settings.synonyms import of_setting
+
+C = TypeVar("C", bound=Config)
+
+
+def override(config: C, settings: Mapping[str, Any]) -> C:
+    """A copy of `config` with other settings; text values are read as the field's type."""
+    hints = typing.get_type_hints(type(config))
+    known = {field.name for field in dataclasses.fields(config)}
+    changes: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in known:
+            raise ConfigError(
+                f"{type(config).__name__} has no setting '{name}'{of_setting(name, known, _docs(type(config)))} "
+                f"(valid: {', '.join(sorted(known))})."
+            )
+        changes[name] = parse(name, value, hints[name]) if isinstance(value, str) else value
+        if isinstance(value, list):
+            changes[name] = tuple(value)
+        if not fits(changes[name], hints[name]):
+            raise ConfigError(f"{name} takes {describe(hints[name])}, got {changes[name]!r}.")
+    return dataclasses.replace(config, **changes)
+
+
+def parse(name: str, text: str, hint: Any) -> Any:
+    """Read `text` as a value of type `hint`."""
+    if hint is str:
+        return text
+    if _is_function(hint) and ":" in text:
+        return load_object(text)
+    if _accepts(hint, Schedule) and ":" in text:
+        try:
+            return Schedule.parse(text)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
+    value = literal(text)
+    if value is text:
+        if _accepts(hint, str):
+            return text
+        raise ConfigError(f"{name} takes {describe(hint)}, got '{text}'.")
+    if value is None or isinstance(value, bool):
+        return value
+    if _accepts(hint, tuple):
+        return tuple(value) if isinstance(value, list | tuple) else (value,)
+    if isinstance(value, float) and _accepts(hint, int) and not _accepts(hint, float) and value.is_integer():
+        return int(value)  # 1e6
+    return value
+
+
+def literal(text: str) -> Any:
+    """What a person typed as a Python value: a number, a list, true, false, none; the text itself where it is none."""
+    plain = {"true": True, "false": False, "none": None}.get(text.lower(), text)
+    if not isinstance(plain, str):
+        return plain
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError):
+        return text
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type that a field is annotated with."""
+    origin = get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, part) for part in get_args(hint))
+    if origin is typing.Literal:
+        return value in get_args(hint)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(fits(item, get_args(hint)[0]) for item in value)
+    if _is_function(hint):
+        return callable(value)
+    if hint in (None, type(None)):
+        return value is None
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return not isinstance(hint, type) or isinstance(value, hint)
+
+
+def describe(hint: Any) -> str:
+    """A type as a person says it."""
+    if get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(repr(choice) for choice in get_args(hint))
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(describe(part) for part in get_args(hint))
+    if get_origin(hint) is tuple:
+        return "a list of whole numbers such as 256,256"
+    if _is_function(hint):
+        return "a function (module:name)"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+    names[Schedule] = "a schedule such as linear:3e-4:0:1e5"
+    return names.get(hint, str(hint))
+
+
+def to_json(config: Config) -> dict[str, Any]:
+    """The config as plain JSON values; functions become `module:name`."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: plain(value) for name, value in values.items()}
+
+
+def from_json(cls: type[C], values: Mapping[str, Any]) -> C:
+    """The config that `to_json` wrote; the functions that it names are loaded, which runs their modules."""
+    named = functions(cls, values)
+    read = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return override(cls(), read | {name: load_object(path) for name, path in named.items()})
+
+
+def functions(cls: type[Config], values: Mapping[str, Any]) -> dict[str, str]:
+    """The settings among `values` that name a function, and how."""
+    hints = typing.get_type_hints(cls)
+    return {k: path for k, path in values.items() if isinstance(path, str) and _is_function(hints.get(k))}
+
+
+@cache
+def field_docs(cls: type) -> dict[str, str]:
+    """The string under each field, as CleanRL's readers expect to find them."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for here, after in zip(body.body, body.body[1:], strict=False):
+            if isinstance(here, ast.AnnAssign) and isinstance(here.target, ast.Name):
+                text = after.value.value if _is_text(after) else ""  # type: ignore[attr-defined]
+                docs[here.target.id] = inspect.cleandoc(text)
+    return docs
+
+
+def _docs(cls: type) -> dict[str, str]:
+    """The documentation of each field, if the source of the class can be read."""
+    try:
+        return field_docs(cls)
+    except (OSError, SyntaxError, TypeError):
+        return {}  # typed into an interpreter
+
+
+def plain(value: Any) -> Any:
+    """A setting as JSON has it."""
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Schedule):
+        return str(value)
+    return object_path(value) if callable(value) else value
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _is_function(hint: Any) -> bool:
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_is_function(part) for part in get_args(hint))
+    return hint is Callable or get_origin(hint) is typing.get_origin(Callable[..., Any])
+
+
+def _accepts(hint: Any, kind: type) -> bool:
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_accepts(part, kind) for part in get_args(hint))
+    if get_origin(hint) is typing.Literal:
+        return any(isinstance(choice, kind) for choice in get_args(hint))
+    return hint is kind or get_origin(hint) is kind
