@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import astuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,3 +71,18 @@ def test_empty_like_puts_axes_in_front():
 def test_with_envs_changes_only_the_number():
     spec = EnvSpec("x", Box((3,)), Discrete(2), 4, pure=True, agents=2)
     assert spec.with_envs(9) == EnvSpec("x", Box((3,)), Discrete(2), 9, pure=True, agents=2)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box((3,), "float32", True, (-1.0, -np.inf, 0.0), (1.0, np.inf, np.inf), (3, 1)),
+        Discrete(np.int64(4), 2),
+        MultiDiscrete((2, 3), (1, 0), (1, 2)),
+        Dict((("map", Box((4, 4), "uint8")), ("more", Dict((("mode", Discrete(2)),))))),
+    ],
+)
+def test_a_description_comes_back_from_json_as_it_was(space) -> None:
+    spec = EnvSpec("Some-v0", space, space, 3, agents=2)
+    text = json.dumps(spec.to_json(), default=lambda number: number.item())
+    assert repr(astuple(EnvSpec.from_json(json.loads(text)))) == repr(astuple(spec)).replace("np.int64(4)", "4")

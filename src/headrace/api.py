@@ -66,7 +66,19 @@ def plan(
 
     The policy is `desktop` unless given, and `single` for a JAX environment, whose whole loop is one program then.
     """
-    graph = trace(algorithm, env, env_kwargs=env_kwargs, action_scale=action_scale)
+    return distribute(
+        trace(algorithm, env, env_kwargs=env_kwargs, action_scale=action_scale), policy, replicas, staleness, machine
+    )
+
+
+def distribute(
+    graph: Graph,
+    policy: str | None = None,
+    replicas: int | None = None,
+    staleness: int | None = None,
+    machine: Machine | None = None,
+) -> Plan:
+    """Distribute a graph over a machine: cut, fuse, place, verify."""
     machine = machine or Machine.detect()
     return graphs.verify(graphs.fuse(_cut(graph, policy, replicas, staleness, machine), machine.cores), machine)
 

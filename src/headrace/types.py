@@ -85,6 +85,31 @@ class EnvSpec:
         """The same environment, `num_envs` times."""
         return replace(self, num_envs=num_envs)
 
+    def to_json(self) -> dict[str, Any]:
+        """The description as plain JSON values."""
+        return vars(self) | {"observation": _space_json(self.observation), "action": _space_json(self.action)}
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> EnvSpec:
+        """The description that `to_json` wrote."""
+        spaces = {name: _space_from_json(values[name]) for name in ("observation", "action")}
+        return EnvSpec(**values | spaces)
+
+
+def _space_json(space: Space) -> list[Any]:
+    values = vars(space)
+    if isinstance(space, Dict):
+        values = {"items": [[name, _space_json(part)] for name, part in space.items]}
+    return [type(space).__name__, values]
+
+
+def _space_from_json(written: list[Any]) -> Space:
+    kind, values = written
+    if kind == "Dict":
+        return Dict(tuple((name, _space_from_json(part)) for name, part in values["items"]))
+    kinds: dict[str, type[Space]] = {"Box": Box, "Discrete": Discrete, "MultiDiscrete": MultiDiscrete}
+    return kinds[kind](**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+
 
 class Transition(NamedTuple):
     """One step of every environment, `[num_envs, ...]`, or a trajectory, `[steps, num_envs, ...]`.

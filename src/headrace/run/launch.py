@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 
 from headrace import graph as graphs
-from headrace.api import default_policy, plan, trace
+from headrace.api import default_policy, distribute, trace
 from headrace.core.algorithm import Algorithm
 from headrace.draw.words import asked_words
 from headrace.envs import recipe
@@ -101,7 +101,7 @@ def training(
     kept |= {name: value for name, value in options.items() if value is not None}
     kept |= {} if checkpoint_every is None else {"checkpoint_every": checkpoint_every}
     wanted, checkpoint_every = options_of(kept, goal, inspect.signature(train).parameters)
-    made, env, config, directory = settle(
+    made, env, graph, config, directory = settle(
         algorithm,
         recipe(env, env_kwargs, action_scale),
         policy,
@@ -121,11 +121,11 @@ def training(
         say = (lambda text: None) if progress is False else _say
         chosen = auto.choose(made, env, replicas=config.replicas, staleness=config.staleness, say=say)
         config = replace(config, policy=chosen)
-        placed = plan(made, env, chosen, replicas=config.replicas, staleness=config.staleness)
+        placed = distribute(graph, chosen, config.replicas, config.staleness)
         config = replace(config, runtime=runtime or runtime_for(placed, wanted))
     asked, given = made, (config.replicas, config.staleness)
     # Refused, if it is, before anything is measured.
-    whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
+    whole = distribute(graph, config.policy, config.replicas, config.staleness)
     # A cell with its optimiser's state and what an update computes on the way.
     require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
     for store in whole.graph.stores.values():
@@ -137,7 +137,8 @@ def training(
         choice = tuned(made, env, config.policy, replicas=config.replicas, staleness=config.staleness, say=say)
         made = choice.settle(made)
         config = replace(config, settings=describe(made)[1], replicas=choice.replicas, tuned=choice.to_json())
-        whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
+        graph = graphs.trace(made, graph.spec.with_envs(made.config.num_envs))
+        whole = distribute(graph, config.policy, config.replicas, config.staleness)
     if choice is not None:
         whole = graphs.verify(choice.place(whole), Machine.detect())
     if whole.graph.spec.pure and wanted.log_info:

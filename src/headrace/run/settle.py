@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from headrace.api import default_policy, find_algorithm, plan, trace
+from headrace.api import default_policy, distribute, find_algorithm, trace
 from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, env_id, recipe_json
 from headrace.errors import CheckpointError, UsageError, nearest
-from headrace.graph import Plan
+from headrace.graph import Graph, Plan
 from headrace.run.directory import RunConfig, describe, new_directory
 from headrace.run.recorded import restore
 from headrace.run.run import name_own
@@ -90,8 +90,8 @@ def settle(
     resume: Any,
     network: Any,
     options: Options,
-) -> tuple[Algorithm[Any], Any, RunConfig, Path]:
-    """What to run and where, for a new run or one that goes on."""
+) -> tuple[Algorithm[Any], Any, Graph, RunConfig, Path]:
+    """What to run and where, for a new run or one that goes on. The environment is found and described here, once."""
     if out is not None and not str(out):
         raise UsageError("--out is empty; give a folder.")
     if resume is not None:
@@ -114,26 +114,26 @@ def settle(
                 f"{_called(hidden[0])} cannot be found by other processes, in which run {directory} was trained; "
                 "define it at the top of a module or file."
             )
-        return made, env, replace(config, policy=policy), directory
+        return made, env, trace(made, env), replace(config, policy=policy), directory
     if algorithm is None or env is None:
         raise UsageError("give an algorithm and an environment, such as: headrace train sac Pendulum-v1.")
     made, seed = find_algorithm(algorithm), seed or 0
     if network is not None:
         made = type(made)(override(made.config, {"network": network}))
     hidden = _hidden(made, env)
-    if policy is None and runtime is None and hidden and not trace(made, env).spec.pure:
+    graph = trace(made, env)
+    if policy is None and runtime is None and hidden and not graph.spec.pure:
         print(
             f"headrace: {_called(hidden[0])} cannot be found by other processes, so all runs in this one; "
             "define it at the top of a module or file to have every core used.",
             file=sys.stderr,
         )
         policy = "single"
-    graph = trace(made, env)
     policy = policy or default_policy(graph)
     if policy == "auto" and hidden:
         raise UsageError(f"{_called(hidden[0])} cannot be found by other processes, so auto has no choice; use single.")
     if runtime is None and not hidden:
-        placed = None if policy == "auto" else plan(made, env, policy, replicas=replicas, staleness=staleness)
+        placed = None if policy == "auto" else distribute(graph, policy, replicas, staleness)
         runtime = runtime_for(placed, options)
     runtime = runtime or "inline"
     if runtime == "processes" and hidden:
@@ -161,7 +161,7 @@ def settle(
         env_spec=written["spec"],
         action_scale=written["action_scale"],
     )
-    return made, env, config, new_directory(out, made.name, env_id(env), seed)
+    return made, env, graph, config, new_directory(out, made.name, env_id(env), seed)
 
 
 def runtime_for(placed: Plan | None, options: Options) -> str:

@@ -104,6 +104,7 @@ class Processes(Runtime):
                 algorithm=object_path(type(self.algorithm)),
                 settings=to_json(self.algorithm.config),
                 env=recipe_json(self.env),
+                spec=self.plan.graph.spec.to_json(),
                 seed=self.seed,
                 policy=self.plan.policy,
                 fragments=[asdict(fragment) for fragment in self.plan.fragments],

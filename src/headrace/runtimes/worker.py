@@ -19,7 +19,7 @@ from headrace.compile.cells import CellLayout, cell_shapes
 from headrace.compile.replicas import part_of
 from headrace.compile.reports import Report, find_divergence
 from headrace.core.algorithm import Algorithm
-from headrace.envs import HostEnv, Recipe, describe_env, make
+from headrace.envs import HostEnv, Recipe, make
 from headrace.errors import EnvError, HeadraceError, sentence
 from headrace.exec.runner import Runner
 from headrace.fabric.memory import MemoryFabric
@@ -36,6 +36,7 @@ from headrace.settings.objects import load_object
 from headrace.settings.values import from_json
 from headrace.shm.memory import Memory, fence
 from headrace.shm.wait import wait
+from headrace.types import EnvSpec
 
 TASK = "HEADRACE_TASK"
 PATIENCE = math.inf
@@ -55,6 +56,8 @@ class Task:
     settings: dict[str, Any]
     env: dict[str, Any]
     """A `Recipe` as JSON."""
+    spec: dict[str, Any]
+    """What the environment is, as JSON: only those who step it need to make one."""
     seed: int
     policy: str
     fragments: list[dict[str, Any]]
@@ -66,7 +69,7 @@ class Task:
     """Where replicas that learn as one meet: the address, and how many they are."""
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(self), default=lambda number: number.item())
 
     @staticmethod
     def from_json(text: str) -> Task:
@@ -101,7 +104,7 @@ class Worker:
         kind: type[Algorithm[Any]] = load_object(task.algorithm)
         algorithm = kind(from_json(kind.config_type, task.settings))
         self.env = Recipe.from_json(task.env)
-        self.graph = graph = trace(algorithm, describe_env(self.env, algorithm.config.num_envs))
+        self.graph = graph = trace(algorithm, EnvSpec.from_json(task.spec))
         self.plan = Plan(graph, task.policy, *_placed(task))
         self.part = part_of(self.plan, algorithm)
         layout = CellLayout(cell_shapes(algorithm, graph))
