@@ -130,7 +130,7 @@ def run_processes(plan: Plan) -> tuple[list[np.ndarray], dict[str, int]]:
         assert len({process.handle.pid for process in running.processes}) == len(running.processes)
         for process in running.processes:
             fragment = next(one for one in plan.fragments if one.id == process.task.fragment)
-            assert sorted(running.executed(process)) == sorted(fragment.nodes), process.name
+            assert sorted(running.ledger.executed(running.member(process))) == sorted(fragment.nodes), process.name
         found = matrix.arrays(running), running.progress.counters()
         check_carried(plan, running)
         return found

@@ -10,10 +10,11 @@ import pytest
 
 import headrace
 from headrace.graph import Fragment, cut, fuse, trace, verify
+from headrace.graph.plan import with_services
 from headrace.machine import Machine
 from headrace.policies import POLICIES
 from headrace.runtimes import Options
-from headrace.runtimes.places import called, cores_of, jax_device, services, shown, sight, training
+from headrace.runtimes.places import asked_services, called, cores_of, jax_device, services, shown, sight, training
 from headrace.types import Box, Discrete, EnvSpec
 
 GPUS = Machine(cores=8, memory=1 << 36, devices=("cuda:0", "cuda:1", "cpu:0"))
@@ -32,7 +33,8 @@ def gpu(number: int, alone: bool) -> dict[str, str]:
 def seen(algorithm, spec, policy: str, replicas: int | None = None) -> dict[str, dict[str, str]]:
     """The variables of each process, by its name."""
     plan = verify(fuse(POLICIES[policy](trace(algorithm, spec), GPUS, replicas), GPUS.cores), GPUS)
-    everybody = [*training(plan), *services(Options(record_every=1.0))]
+    plan = with_services(plan, asked_services(Options(record_every=1.0)))
+    everybody = [*training(plan), *services(plan)]
     return {member.name: sight(member, everybody) for member in everybody}
 
 
@@ -94,7 +96,7 @@ def test_a_process_is_called_by_what_its_fragment_does_and_counted_by_that_name(
     assert members[:2] == [("a", 0, False), ("a", 1, False)]
     whole = POLICIES["central"](trace(headrace.A3C(num_envs=8, hidden=(8,)), DISCRETE), GPUS, 2)
     assert [member.name for member in training(whole)] == ["loop 0", "loop 1", "applier 0"]
-    watching = services(Options(record_every=1.0))
+    watching = services(with_services(whole, asked_services(Options(record_every=1.0))))
     assert [(member.name, member.device, member.service) for member in watching] == [
         ("evaluator 0", "cpu:0", True),
         ("viewer 0", "cpu:0", True),
@@ -103,8 +105,9 @@ def test_a_process_is_called_by_what_its_fragment_does_and_counted_by_that_name(
 
 def test_cores_are_dealt_out_among_those_who_share_a_fragment():
     plan = POLICIES["desktop"](trace(headrace.SAC(**SAC), CONTINUOUS), CPUS, 2)
+    plan = with_services(plan, asked_services(Options()))
     present = [10, 11, 12, 13, 14, 15, 16, 17]
-    found = {member.name: cores_of(plan, member, present) for member in (*training(plan), *services(Options()))}
+    found = {member.name: cores_of(plan, member, present) for member in (*training(plan), *services(plan))}
     assert found == {
         "sampler 0": ([16], 1),
         "sampler 1": ([17], 1),

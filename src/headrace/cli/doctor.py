@@ -73,7 +73,7 @@ def _members(run: str) -> int:
         there = "running" if _lives(int(member["pid"])) else "ended"
         cores = ",".join(str(core) for core in member["cores"])
         print(f"{member['name']}  pid {member['pid']} ({there})  {member['device']}, cores {cores}")
-        nodes = member["nodes"] or ["(has run nothing yet)" if planned else "(a service: subscribes to cells)"]
+        nodes = member["nodes"] or ["(has run nothing yet)"]
         print(f"  {member['fragment']}.{member['replica']}: {', '.join(nodes)}")
         if member["nodes"] and sorted(member["nodes"]) != sorted(planned):
             print(f"  not as drawn: the plan has {', '.join(planned)}")
@@ -82,7 +82,12 @@ def _members(run: str) -> int:
 
 def _planned(directory: Path, fragment: str | None) -> list[str]:
     plan = json.loads((directory / "plan.json").read_text())
-    return [node for one in plan["fragments"] if fragment in (None, one["id"]) for node in one["nodes"]]
+    return [
+        node
+        for one in plan["fragments"] + plan.get("services", [])
+        if fragment in (None, one["id"])
+        for node in one["nodes"]
+    ]
 
 
 def _lives(pid: int) -> bool:

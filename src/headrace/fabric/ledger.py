@@ -22,9 +22,6 @@ from headrace.shm.memory import Arena, fence
 EPISODES = 512
 """Finished episodes that whoever steps environments may be ahead of whoever reads them; older ones are forgotten."""
 
-SERVICES = ("evaluator", "viewer")
-"""Who only watches."""
-
 
 class Ledger:
     """Made alike in every process, so that all see the same numbers."""
@@ -37,7 +34,7 @@ class Ledger:
         }
         """The place of each process in the lists."""
         number = len(self.members)
-        self.members |= {(name, 0): number + i for i, name in enumerate(SERVICES)}
+        self.members |= {(service.id, 0): number + i for i, service in enumerate(plan.services)}
         self._flags = arena.counters(3)
         self.beats = arena.counters(len(self.members))
         """When each process last showed a sign of life, in nanoseconds; 0 before the first."""
@@ -63,8 +60,8 @@ class Ledger:
         """What the cells of each learning section add up to: the same for all replicas that learn as one."""
         self.lags = arena.array((collecting, 8), np.int64)
         """Of each collecting section: versions behind, summed over passes; passes; the most since last asked."""
-        self.nodes = [node.id for node in sections.graph.nodes]
-        self._executes = arena.array((number, len(self.nodes)), np.int64)
+        self.nodes = [node.id for node in (*sections.graph.nodes, *sections.graph.play.nodes)]
+        self._executes = arena.array((len(self.members), len(self.nodes)), np.int64)
         """Which nodes each process runs, once it has run them."""
         self.finished = arena.counters(number)
         self.said = (SUCCESS, *log_info)

@@ -75,6 +75,8 @@ class Plan:
     policy: str
     fragments: tuple[Fragment, ...]
     cuts: tuple[Cut, ...]
+    services: tuple[Fragment, ...] = ()
+    """Fragments beside the loop, evaluator and viewer: they subscribe to the cells that `play` reads."""
 
     @cached_property
     def fragment_of(self) -> dict[str, Fragment]:
@@ -143,6 +145,7 @@ class Plan:
             "nodes": [self._node(node) for node in self.graph.nodes],
             "edges": [self._edge(edge) for edge in self.graph.edges],
             "fragments": [dataclasses.asdict(fragment) for fragment in self.fragments],
+            "services": [dataclasses.asdict(service) for service in self.services],
             "gradients": self.gradients,
         }
 
@@ -227,6 +230,13 @@ def with_staleness(plan: Plan, staleness: int) -> Plan:
             "nothing; leave it away or use another policy."
         )
     return dataclasses.replace(plan, cuts=cuts)
+
+
+def with_services(plan: Plan, names: Iterable[str]) -> Plan:
+    """The plan with fragments that play with the newest cells, on the cores of what fills the stores."""
+    near = plan.fragment_of[next(iter(plan.graph.stores.values())).fill.id]
+    play = tuple(node.id for node in plan.graph.play.nodes)
+    return dataclasses.replace(plan, services=tuple(Fragment(name, play, cores=near.cores) for name in names))
 
 
 def fuse(plan: Plan, cores: int | None = None) -> Plan:

@@ -164,12 +164,12 @@ def training(
                 )
             running.restore(arrays, values)
             if config != before:
-                config.write(directory, whole.to_json())
+                config.write(directory, running.plan.to_json())
         else:
-            _begin(config, directory, whole)
+            _begin(config, directory, running.plan)
         refine = None
         if resume is None and choice is not None and not choice.refined and running.refines:
-            when_refined = partial(_refined, choice, asked, env, config, whole, directory, given)
+            when_refined = partial(_refined, choice, asked, env, config, running.plan, directory, given)
             refine = Refinement(running, choice, min(d.rate for d in whole.graph.domains if d.fused), when_refined)
         tracker = None if wanted.track is None else WandbTracker(check_track(wanted.track))
         told = Callbacks([*functions, *([tracker] if tracker else [])], directory, asdict(config))

@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.compile.cells import optimiser_steps
 from headrace.core.cells import Cell
+from headrace.graph import Plan
 from headrace.runtimes.progress import Progress
 from headrace.services.evaluate import Score
 
@@ -59,6 +60,7 @@ PLAIN = Options()
 class Runtime(ABC):
     """Runs a plan."""
 
+    plan: Plan
     progress: Progress
     evaluates: bool = False
     """Whether it has an evaluator of its own, whose scores are to be taken."""

@@ -13,12 +13,8 @@ from typing import Any
 
 import jax
 
-from headrace.fabric.ledger import SERVICES
 from headrace.graph import Fragment, Plan
 from headrace.runtimes.base import Options
-
-HOST = "cpu:0"
-"""Where services are: they stand back for those who train."""
 
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES", "tpu": "TPU_VISIBLE_CHIPS"}
 """The variable by which each kind of accelerator is shown to a process, or hidden from it."""
@@ -34,10 +30,7 @@ class Member:
     name: str
     """What a person calls it: `sampler 0`."""
     device: str
-
-    @property
-    def service(self) -> bool:
-        return self.fragment in SERVICES
+    service: bool = False
 
 
 def training(plan: Plan) -> list[Member]:
@@ -52,10 +45,14 @@ def training(plan: Plan) -> list[Member]:
     return made
 
 
-def services(options: Options) -> list[Member]:
-    """Those who watch: there is nothing to see before something was learned, and starting takes a core."""
-    names = ["evaluator"] * options.evaluate + ["viewer"] * options.watched
-    return [Member(name, 0, f"{name} 0", HOST) for name in names]
+def services(plan: Plan) -> list[Member]:
+    """The processes that subscribe to cells: there is nothing to see before something was learned."""
+    return [Member(one.id, 0, f"{one.id} 0", one.device, service=True) for one in plan.services]
+
+
+def asked_services(options: Options) -> list[str]:
+    """The services that a person asks for."""
+    return ["evaluator"] * options.evaluate + ["viewer"] * options.watched
 
 
 def called(plan: Plan, fragment: Fragment) -> str:
@@ -77,11 +74,9 @@ def called(plan: Plan, fragment: Fragment) -> str:
 
 def cores_of(plan: Plan, member: Member, present: Sequence[int]) -> tuple[list[int], int]:
     """The cores that a process runs on, of those `present`, and its threads."""
-    fragment = next((one for one in plan.fragments if one.id == member.fragment), None)
-    storing = next(store.fill.id for store in plan.graph.stores.values())
-    near = fragment or plan.fragment_of[storing]
-    wanted = [present[i] for i in near.cores if i < len(present)] or list(present)
-    if fragment is None or not fragment.nodes:
+    fragment = next(one for one in (*plan.fragments, *plan.services) if one.id == member.fragment)
+    wanted = [present[i] for i in fragment.cores if i < len(present)] or list(present)
+    if member.service or not fragment.nodes:
         return wanted, 1
     learns = any(plan.graph.by_id[node].domain == "learn" for node in fragment.nodes)
     if learns and fragment.replicas == 1:

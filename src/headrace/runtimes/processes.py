@@ -26,14 +26,14 @@ from headrace.envs import recipe_json
 from headrace.errors import DivergenceError, FragmentError, PlanError, UsageError
 from headrace.exec.group import APART
 from headrace.exec.pace import Pace
-from headrace.fabric.ledger import SERVICES
 from headrace.fabric.memory import MemoryFabric
 from headrace.fabric.results import Results
 from headrace.graph import Graph, Plan
+from headrace.graph.plan import with_services
 from headrace.graph.sections import Sections
 from headrace.runtimes.base import PLAIN, Options, Runtime
 from headrace.runtimes.boot import prepare, present_cores
-from headrace.runtimes.places import Member, cores_of, services, sight, training
+from headrace.runtimes.places import Member, asked_services, cores_of, services, sight, training
 from headrace.runtimes.progress import Progress
 from headrace.runtimes.stored import settled, stored_contents, stored_fill
 from headrace.runtimes.supervisor import GRACE, Process, Supervisor
@@ -53,6 +53,7 @@ class Processes(Runtime):
 
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options = PLAIN):
         _check(plan, options)
+        plan = with_services(plan, asked_services(options))
         self.plan, self.algorithm, self.env, self.seed, self.options = plan, algorithm, env, seed, options
         self.evaluates = options.evaluate
         self.progress = Progress()
@@ -91,7 +92,7 @@ class Processes(Runtime):
 
     def _launch(self, members: list[Member]) -> None:
         """Start some processes."""
-        everybody = [*training(self.plan), *services(self.options)]
+        everybody = [*training(self.plan), *services(self.plan)]
         grouped = self.plan.gradients == "reduce" and self.plan.shares > 1
         if grouped and self.group is None:
             self.group = (f"127.0.0.1:{free_port()}", self.plan.shares)
@@ -109,6 +110,7 @@ class Processes(Runtime):
                 policy=self.plan.policy,
                 fragments=[asdict(fragment) for fragment in self.plan.fragments],
                 cuts=[asdict(cut) for cut in self.plan.cuts],
+                services=[asdict(service) for service in self.plan.services],
                 memory=dict(self.memory.description),
                 options=asdict(self.options),
                 parent=os.getpid(),
@@ -120,7 +122,7 @@ class Processes(Runtime):
     def advance(self) -> None:
         if not self.processes:
             self._launch(training(self.plan))
-            self.waiting = services(self.options)
+            self.waiting = services(self.plan)
         time.sleep(POLL)
         self._look()
         if self.waiting and self.progress.learned:
@@ -266,14 +268,10 @@ class Processes(Runtime):
                 "replica": process.task.replica,
                 "device": process.task.device,
                 "cores": list(process.cores),
-                "nodes": self.executed(process),
+                "nodes": self.ledger.executed(self.member(process)),
             }
             for process in self.processes
         ]
-
-    def executed(self, process: Process) -> list[str]:
-        """The nodes that a process says it has run."""
-        return [] if process.task.fragment in SERVICES else self.ledger.executed(self.member(process))
 
     @property
     def refines(self) -> bool:

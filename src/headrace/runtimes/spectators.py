@@ -45,6 +45,7 @@ def evaluate(worker: Worker) -> None:
             worker.suspend_watchdog()
             evaluator = Evaluator(worker.graph, cells, worker.env, worker.seed, options.eval_episodes)
         score = evaluator.score(cells, worker.beat)
+        worker.ran_play()
         table = np.full((3, options.eval_episodes), np.nan)
         table[0], table[1], table[2, : len(score.successes)] = score.returns, score.lengths, score.successes
         actor = [np.asarray(mirror.flat[i]) for i in results.played]
@@ -83,6 +84,7 @@ def view(worker: Worker) -> None:
                 end = time.monotonic() + min(LONGEST_VIDEO, options.record_every / 2)
                 recording = _video(worker, viewer.fps)
             frame = viewer.frame()
+            worker.ran_play()
             if viewer.count == 1:
                 stand_back()  # not before: beside two busy cores it would take minutes to load and compile
             results.frame.publish(_framed(frame))

@@ -24,7 +24,7 @@ from headrace.errors import EnvError, HeadraceError, sentence
 from headrace.exec.runner import Runner
 from headrace.fabric.memory import MemoryFabric
 from headrace.fabric.results import Results
-from headrace.graph import Node, Plan, trace
+from headrace.graph import Graph, Node, Plan, trace
 from headrace.graph.plan import Cut, Fragment
 from headrace.graph.sections import Sections
 from headrace.machine import compute_at_once, keep_compiled
@@ -62,6 +62,7 @@ class Task:
     policy: str
     fragments: list[dict[str, Any]]
     cuts: list[dict[str, Any]]
+    services: list[dict[str, Any]]
     memory: dict[str, Any]
     options: dict[str, Any]
     parent: int
@@ -105,7 +106,7 @@ class Worker:
         algorithm = kind(from_json(kind.config_type, task.settings))
         self.env = Recipe.from_json(task.env)
         self.graph = graph = trace(algorithm, EnvSpec.from_json(task.spec))
-        self.plan = Plan(graph, task.policy, *_placed(task))
+        self.plan = _placed(task, graph)
         self.part = part_of(self.plan, algorithm)
         layout = CellLayout(cell_shapes(algorithm, graph))
         arena = Memory.attach(task.memory).arena()
@@ -136,6 +137,10 @@ class Worker:
         """Whether there is still somebody to work for; asking is a sign of life."""
         self.ledger.beat(self.who)
         return os.getppid() == self.task.parent and not self.ledger.stopping
+
+    def ran_play(self) -> None:
+        """Say that the nodes of `play` were run here."""
+        self.ledger.runs(self.who, [node.id for node in self.graph.play.nodes])
 
     def beat(self) -> None:
         """Show a sign of life."""
@@ -210,6 +215,9 @@ class Worker:
             looked()
 
 
-def _placed(task: Task) -> tuple[tuple[Fragment, ...], tuple[Cut, ...]]:
-    fragments = tuple(Fragment(**f | {"nodes": tuple(f["nodes"]), "cores": tuple(f["cores"])}) for f in task.fragments)
-    return fragments, tuple(Cut(**cut) for cut in task.cuts)
+def _placed(task: Task, graph: Graph) -> Plan:
+    def read(fragments: list[dict[str, Any]]) -> tuple[Fragment, ...]:
+        return tuple(Fragment(**f | {"nodes": tuple(f["nodes"]), "cores": tuple(f["cores"])}) for f in fragments)
+
+    cuts = tuple(Cut(**cut) for cut in task.cuts)
+    return Plan(graph, task.policy, read(task.fragments), cuts, read(task.services))
