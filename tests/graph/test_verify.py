@@ -335,6 +335,10 @@ def test_what_has_no_row_for_each_environment_is_not_sliced():
     [
         ((Fragment("a", COLLECT), Fragment("b", LEARN), Fragment("c", ())), r"fragment 'c' has no nodes"),
         (
+            (Fragment("a", (*COLLECT, LEARN[0])), Fragment("b", LEARN)),
+            r"fragment 'a' runs 'replay\.sample', which nothing there takes; leave it away there",
+        ),
+        (
             (Fragment("a", COLLECT), Fragment("draw", LEARN[:1], replicas=2), Fragment("b", LEARN[1:])),
             r"^policy 'mine' draws what is not run: fragment 'draw' has 2 replicas of 'replay\.sample', each of which "
             r"would learn from everything; use one replica, or let the gradients of the whole loop cross "

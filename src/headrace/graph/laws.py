@@ -39,6 +39,18 @@ def learning_once(plan: Plan, machine: Machine) -> None:
             raise _refused(plan, fragment, why, "use one replica, or let the gradients of the whole loop cross")
 
 
+def copies_used(plan: Plan, machine: Machine) -> None:
+    """What stands in several fragments is used in each of them: drawing for nobody would hold up the others."""
+    streamed = {(stream.source.id, stream.sender.id) for stream in Sections(plan).streams}
+    for fragment in plan.fragments:
+        nodes = [plan.graph.by_id[node] for node in fragment.nodes]
+        taken = {ref.node for node in nodes for ref in node.sources}
+        for node in nodes:
+            elsewhere = any(node.id in other.nodes for other in plan.fragments if other is not fragment)
+            if elsewhere and node.id not in taken and (node.id, fragment.id) not in streamed:
+                raise _refused(plan, fragment, f"runs '{node.id}', which nothing there takes", "leave it away there")
+
+
 def slices_divide(plan: Plan, machine: Machine) -> None:
     """Replicas own equal slices of the environments, and of two fragments one has a multiple of the other's."""
     graph, groups = plan.graph, plan.collector.groups
@@ -193,6 +205,7 @@ def _first(names: Iterable[str]) -> str:
 LAWS = (
     something_to_run,
     learning_once,
+    copies_used,
     slices_divide,
     groups_take_turns,
     passes_alike,
