@@ -30,10 +30,10 @@ from headrace.run.directory import RunConfig, describe
 from headrace.run.display import Display
 from headrace.run.run import Run
 from headrace.run.session import Session, interruptible
-from headrace.run.settle import options_of, runtime_for, settle, tunable
+from headrace.run.settle import options_of, settle, tunable
 from headrace.run.stop_rule import StopRule
 from headrace.run.track import WandbTracker, check_track
-from headrace.runtimes import RUNTIMES
+from headrace.runtimes import RUNTIMES, default_runtime
 from headrace.runtimes.boot import WORKER
 from headrace.services.evaluate import Evaluator
 from headrace.settings.objects import being_loaded
@@ -115,14 +115,14 @@ def training(
         wanted,
     )
     config = replace(config, goal=asdict(goal), options={name: kept[name] for name in sorted(kept) if name != "debug"})
-    if config.runtime == "inline" and wanted.watched:
+    if not RUNTIMES[config.runtime].spawns and wanted.watched:
         raise UsageError("--view and --record-every need a process of their own; use the processes runtime.")
     if config.policy == "auto":
         say = (lambda text: None) if progress is False else _say
         chosen = auto.choose(made, env, replicas=config.replicas, staleness=config.staleness, say=say)
         config = replace(config, policy=chosen)
         placed = distribute(graph, chosen, config.replicas, config.staleness)
-        config = replace(config, runtime=runtime or runtime_for(placed, wanted))
+        config = replace(config, runtime=runtime or default_runtime(placed, wanted))
     asked, given = made, (config.replicas, config.staleness)
     # Refused, if it is, before anything is measured.
     whole = distribute(graph, config.policy, config.replicas, config.staleness)
@@ -131,7 +131,7 @@ def training(
     for store in whole.graph.stores.values():
         store.require_memory()
     choice = None if config.tuned is None else Choice.from_json(config.tuned)
-    tunes = tune and NO_TUNE not in os.environ and config.runtime == "processes" and tunable(whole, config.policy)
+    tunes = tune and NO_TUNE not in os.environ and RUNTIMES[config.runtime].spawns and tunable(whole, config.policy)
     if choice is None and resume is None and tunes:
         say = (lambda text: None) if progress is False else _say
         choice = tuned(made, env, config.policy, replicas=config.replicas, staleness=config.staleness, say=say)

@@ -18,7 +18,7 @@ from headrace.run.recorded import restore
 from headrace.run.run import name_own
 from headrace.run.stop_rule import StopRule
 from headrace.run.track import check_track
-from headrace.runtimes import RUNTIMES, Options
+from headrace.runtimes import RUNTIMES, Options, default_runtime
 from headrace.services.video import check_file
 from headrace.services.window import missing
 from headrace.settings.objects import findable
@@ -109,7 +109,7 @@ def settle(
                 )
         if config.runtime not in RUNTIMES:
             raise CheckpointError(f"run {directory} was trained with runtime {config.runtime}, which is not there.")
-        if config.runtime == "processes" and (hidden := _hidden(made, env)):
+        if RUNTIMES[config.runtime].spawns and (hidden := _hidden(made, env)):
             raise UsageError(
                 f"{_called(hidden[0])} cannot be found by other processes, in which run {directory} was trained; "
                 "define it at the top of a module or file."
@@ -134,15 +134,15 @@ def settle(
         raise UsageError(f"{_called(hidden[0])} cannot be found by other processes, so auto has no choice; use single.")
     if runtime is None and not hidden:
         placed = None if policy == "auto" else distribute(graph, policy, replicas, staleness)
-        runtime = runtime_for(placed, options)
+        runtime = default_runtime(placed, options)
     runtime = runtime or "inline"
-    if runtime == "processes" and hidden:
+    if runtime not in RUNTIMES:
+        raise UsageError(f"there is no runtime '{runtime}'{nearest(runtime, RUNTIMES)} (known: {', '.join(RUNTIMES)}).")
+    if RUNTIMES[runtime].spawns and hidden:
         raise UsageError(
             f"{_called(hidden[0])} cannot be found by other processes; define it at the top of a module or file, "
             "or use the inline runtime."
         )
-    if runtime not in RUNTIMES:
-        raise UsageError(f"there is no runtime '{runtime}'{nearest(runtime, RUNTIMES)} (known: {', '.join(RUNTIMES)}).")
     if not 0 <= seed < 2**63:
         raise UsageError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed}.")
     name, settings = describe(made)
@@ -162,12 +162,6 @@ def settle(
         action_scale=written["action_scale"],
     )
     return made, env, graph, config, new_directory(out, made.name, env_id(env), seed)
-
-
-def runtime_for(placed: Plan | None, options: Options) -> str:
-    """What runs a plan, or one still to be chosen, unless the user says."""
-    alone = placed is not None and placed.alone
-    return "inline" if (alone and not options.watched) or options.debug else "processes"
 
 
 def tunable(placed: Plan, policy: str) -> bool:

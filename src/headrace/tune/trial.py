@@ -12,7 +12,7 @@ import psutil
 from headrace.core.algorithm import Algorithm
 from headrace.errors import HeadraceError
 from headrace.graph import Plan
-from headrace.runtimes import RUNTIMES, Options, Runtime
+from headrace.runtimes import RUNTIMES, Options, Runtime, default_runtime
 
 START = 120.0
 """Seconds that a plan may take to get going."""
@@ -50,8 +50,8 @@ def try_out(
     `say` is told what is being done.
     """
     say("starting")
-    runtime = "inline" if plan.alone else "processes"
-    running = RUNTIMES[runtime](plan, algorithm, env, seed, options or Options(evaluate=False))
+    options = options or Options(evaluate=False)
+    running = RUNTIMES[default_runtime(plan, options)](plan, algorithm, env, seed, options)
     try:
         _go(running, START, lambda: running.progress.learned > 0 if learning else running.progress.env_steps > 0)
         say(f"warming up for {warm:g} s")
