@@ -19,7 +19,6 @@ from headrace.algorithms import ALGORITHMS
 from headrace.cli import options
 from headrace.cli.bench import bench as run_bench
 from headrace.cli.doctor import doctor
-from headrace.cli.parser import as_typed
 from headrace.cli.video import film_names, record
 from headrace.core.algorithm import Algorithm
 from headrace.draw.render import render
@@ -35,7 +34,7 @@ from headrace.run.run import Run, load_run, name_own
 from headrace.run.seeds import seed_folders, train_seeds
 from headrace.services.video import check_file
 from headrace.settings.objects import load_object
-from headrace.settings.values import field_docs, literal, override, to_json
+from headrace.settings.values import described, literal, override
 
 INTERRUPTED = 130
 USUAL = 1_000_000
@@ -77,11 +76,12 @@ def run(asked: Any) -> int:
 
 def train(asked: options.Train) -> int:
     """`headrace train`"""
-    made, env = (configured(asked), environment(asked)) if asked.resume is None else resumed(asked)
+    resume = None if asked.resume is None else find_run(asked.resume)
+    made, env = (configured(asked), environment(asked)) if resume is None else resumed(asked, resume)
     runs = _starter(asked)(
         made,
         env,
-        resume=None if asked.resume is None else find_run(asked.resume),
+        resume=resume,
         callbacks=[load_object(path) for path in asked.callbacks],
         progress=False if asked.quiet else None,
         **{name: getattr(asked, name) for name in PASSED_ON},
@@ -199,14 +199,14 @@ def graph(asked: options.Graph) -> int:
             raise ConfigError(f"--passes is text; leave --format {asked.format} away.")
         print(api.passes(configured(asked), environment(asked), asked.policy, asked.replicas))
         return 0
-    how = {"replicas": asked.replicas, "staleness": asked.staleness}
+    how: Any = {"replicas": asked.replicas, "staleness": asked.staleness}
     print(render(api.plan(configured(asked), environment(asked), asked.policy, **how), asked.format))
     return 0
 
 
 def tune(asked: options.Tune) -> int:
     """`headrace tune`"""
-    how = {"replicas": asked.replicas, "staleness": asked.staleness}
+    how: Any = {"replicas": asked.replicas, "staleness": asked.staleness}
     launch.tuned(configured(asked), environment(asked), asked.policy, seconds=asked.seconds, anew=True, **how)
     return 0
 
@@ -233,11 +233,7 @@ def algorithms(asked: options.Algorithms) -> int:
         _table(["algorithm", "what it is"], [(name, _first_line(kind)) for name, kind in ALGORITHMS.items()])
         print("`headrace algorithms ALGO` lists the settings of one.")
         return 0
-    config = api.find_algorithm(asked.algorithm).config
-    kind: type = type(config)
-    docs = field_docs(kind)
-    rows = [(name, as_typed(value), docs.get(name, "")) for name, value in to_json(config).items()]
-    _table(["setting", "default", "meaning"], rows)
+    _table(["setting", "default", "meaning"], described(api.find_algorithm(asked.algorithm).config))
     return 0
 
 
@@ -249,9 +245,8 @@ def configured(asked: options.What) -> Algorithm[Any]:
     return type(plain)(override(plain.config, settings(asked)))
 
 
-def resumed(asked: options.Train) -> tuple[Algorithm[Any], Any]:
+def resumed(asked: options.Train, directory: Path) -> tuple[Algorithm[Any], Any]:
     """The algorithm and the environment of the run to go on with."""
-    directory = find_run(asked.resume)
     directory = next(iter(seed_folders(directory)), directory)
     named = name_own(asked.algorithm, environment(asked), settings=settings(asked), policy=asked.policy)
     made, env, _ = restore(directory, RunConfig.read(directory), named, "train")

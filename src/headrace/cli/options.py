@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 from headrace.settings.values import Typed
 
-Pairs = Annotated[Sequence[str], Typed("KEY=VALUE")]
 Settings = Annotated[Sequence[str], Typed("KEY=VALUE", flag="--set")]
-Algo, Env = Annotated[str | None, Typed("ALGO")], Annotated[str | None, Typed("ENV")]
-Run, File = Annotated[str | None, Typed("RUN")], Annotated[str | None, Typed("FILE")]
+Algo = Annotated[str | None, Typed("ALGO")]
+Env = Annotated[str | None, Typed("ENV")]
+Run = Annotated[str | None, Typed("RUN")]
+File = Annotated[str | None, Typed("FILE")]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class What:
     env: Env
     """Such as Pendulum-v1; `headrace train --help` lists every kind."""
     _: KW_ONLY
-    env_kwargs: Pairs = ()
+    env_kwargs: Annotated[Sequence[str], Typed("KEY=VALUE")] = ()
     """What the environment is made with, such as max_episode_steps=200."""
     atari: bool = False
     """The usual preprocessing of Atari games: grey 84 x 84, every 4th frame, 4 as one, clipped rewards."""

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from functools import partial
 from inspect import getdoc
 from typing import Any, Literal, NoReturn, get_args, get_origin
@@ -19,7 +19,7 @@ from headrace.cli.options import COMMANDS, What
 from headrace.errors import HeadraceError
 from headrace.runtimes import Options
 from headrace.settings.synonyms import of_option
-from headrace.settings.values import askable, describe, field_docs, kinds, to_json
+from headrace.settings.values import askable, describe, described, field_docs, kinds
 from headrace.version import __version__
 
 EXAMPLES = """\
@@ -99,26 +99,25 @@ def _examples(name: str) -> str:
 
 def _add_fields(parser: argparse._ActionsContainer, kind: type) -> None:
     """Take the fields of a dataclass, as `headrace.cli.options` says; what is not given is left out."""
-    defaults = {field.name: field for field in fields(kind)}
-    for name, (hint, how) in askable(kind).items():
-        field, type_, many = defaults[name], kinds(hint)[0], get_origin(hint) is Sequence
-        keywords: dict[str, Any] = {"default": argparse.SUPPRESS, "metavar": how.metavar}
-        if type_ is bool:
-            keywords = {"action": argparse.BooleanOptionalAction if field.default else "store_true"}
-        elif get_origin(type_) is Literal:
-            keywords["choices"] = get_args(type_)
-        elif type_ in NUMBERS:
-            metavar, like = NUMBERS[type_]
-            keywords |= {"metavar": how.metavar or metavar, "type": partial(_number, type_, how.like or like)}
-        text = _help(field_docs(kind).get(name, ""), None if field.default in (MISSING, False, ()) else field.default)
-        keywords |= {"default": argparse.SUPPRESS, "help": text}
+    for name, (field, hint, how) in askable(kind).items():
+        first = kinds(hint)[0]
+        many = get_origin(first) is Sequence
+        said: dict[str, Any] = {"metavar": how.metavar}
+        if first is bool:
+            said = {"action": argparse.BooleanOptionalAction if field.default else "store_true"}
+        elif get_origin(first) is Literal:
+            said["choices"] = get_args(first)
+        elif first in NUMBERS:
+            metavar, like = NUMBERS[first]
+            said = {"metavar": how.metavar or metavar, "type": partial(_number, first, how.like or like)}
+        elif many and field.kw_only:
+            said |= {"action": "append"} if how.again else {"action": "extend", "nargs": "+"}
         if field.kw_only:
-            if many:
-                keywords |= {"action": "append"} if how.again else {"action": "extend", "nargs": "+"}
-            parser.add_argument(how.flag or f"--{name.replace('_', '-')}", dest=name, **keywords)
+            words, said["dest"] = how.flag or f"--{name.replace('_', '-')}", name
         else:
-            nargs = "+" if many else None if field.default is MISSING else "?"
-            parser.add_argument(name, nargs=nargs, **keywords)
+            words, said["nargs"] = name, "+" if many else None if field.default is MISSING else "?"
+        text = _help(field_docs(kind).get(name, ""), field.default)
+        parser.add_argument(words, default=argparse.SUPPRESS, help=text, **said)
 
 
 def _add_settings(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -133,22 +132,17 @@ def _add_settings(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
     except HeadraceError:
         return  # the command says what is wrong with it
     group = parser.add_argument_group(f"settings of {name}", "each may be given as --set KEY=VALUE, too")
-    kind: type = type(config)
-    for setting, default in to_json(config).items():
-        option = f"--{setting.replace('_', '-')}"
+    for setting, default, meaning in described(config):
+        option, yes = f"--{setting.replace('_', '-')}", isinstance(getattr(config, setting), bool)
         if option not in parser._option_string_actions:
-            text = _help(field_docs(kind).get(setting, ""), as_typed(default))
-            how: Any = {"action": argparse.BooleanOptionalAction} if isinstance(default, bool) else {"metavar": "VALUE"}
+            how: Any = {"action": argparse.BooleanOptionalAction} if yes else {"metavar": "VALUE"}
+            text = _help(meaning, default)
             group.add_argument(option, dest=SETTING + setting, default=argparse.SUPPRESS, help=text, **how)
 
 
 def _help(text: str, default: Any) -> str:
-    return (text if default is None else f"{text} (default: {default})").strip().replace("%", "%%")
-
-
-def as_typed(value: Any) -> str:
-    """A setting as it may be typed."""
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    known = not (default in (None, MISSING, ()) or default is False)
+    return (f"{text} (default: {default})" if known else text).strip().replace("%", "%%")
 
 
 def names_own(asked: Any) -> bool:

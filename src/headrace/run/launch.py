@@ -98,18 +98,9 @@ def training(
     kept = {} if before is None else dict(before.options)
     kept |= {name: value for name, value in options.items() if value is not None}
     wanted = options_of(kept, goal, inspect.signature(train).parameters)
+    env = recipe(env, env_kwargs, action_scale)
     made, env, config, directory = settle(
-        algorithm,
-        recipe(env, env_kwargs, action_scale),
-        policy,
-        runtime,
-        replicas,
-        staleness,
-        seed,
-        out,
-        resume,
-        network,
-        wanted,
+        algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, network, wanted
     )
     config = replace(config, goal=asdict(goal), options={name: kept[name] for name in sorted(kept) if name != "debug"})
     if config.runtime == "inline" and wanted.watched:

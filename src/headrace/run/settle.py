@@ -79,7 +79,7 @@ def settle(
             raise CheckpointError(f"run {directory} was trained with runtime {config.runtime}, which is not there.")
         if config.runtime == "processes" and (hidden := _hidden(made, env)):
             raise UsageError(
-                f"{_called(hidden[0])} cannot be found by other processes, in which run {directory} was trained; "
+                f"{hidden} cannot be found by other processes, in which run {directory} was trained; "
                 "define it at the top of a module or file."
             )
         return made, env, replace(config, policy=policy), directory
@@ -88,25 +88,24 @@ def settle(
     made, seed = find_algorithm(algorithm), seed or 0
     if network is not None:
         made = type(made)(override(made.config, {"network": network}))
-    hidden = _hidden(made, env)
-    if policy is None and runtime is None and hidden and not trace(made, env).spec.pure:
+    hidden, graph = _hidden(made, env), trace(made, env)
+    if policy is None and runtime is None and hidden and not graph.spec.pure:
         print(
-            f"headrace: {_called(hidden[0])} cannot be found by other processes, so all runs in this one; "
+            f"headrace: {hidden} cannot be found by other processes, so all runs in this one; "
             "define it at the top of a module or file to have every core used.",
             file=sys.stderr,
         )
         policy = "single"
-    graph = trace(made, env)
     policy = policy or default_policy(graph)
     if policy == "auto" and hidden:
-        raise UsageError(f"{_called(hidden[0])} cannot be found by other processes, so auto has no choice; use single.")
+        raise UsageError(f"{hidden} cannot be found by other processes, so auto has no choice; use single.")
     if runtime is None and not hidden:
         placed = None if policy == "auto" else plan(made, env, policy, replicas=replicas, staleness=staleness)
         runtime = runtime_for(placed, options)
     runtime = runtime or "inline"
     if runtime == "processes" and hidden:
         raise UsageError(
-            f"{_called(hidden[0])} cannot be found by other processes; define it at the top of a module or file, "
+            f"{hidden} cannot be found by other processes; define it at the top of a module or file, "
             "or use the inline runtime."
         )
     if runtime not in RUNTIMES:
@@ -143,17 +142,11 @@ def tunable(placed: Plan, policy: str) -> bool:
     return ":" not in policy and placed.beside and len(placed.graph.domains) == 1
 
 
-def _hidden(algorithm: Algorithm[Any], env: Any) -> list[Any]:
-    """What other processes do not find by its name."""
-    named = (type(algorithm), *_functions(algorithm), env.env if isinstance(env, Recipe) else env)
-    return [thing for thing in named if not (isinstance(thing, str) or findable(thing))]
-
-
-def _functions(algorithm: Algorithm[Any]) -> list[Any]:
-    """The functions among its settings."""
-    values = [getattr(algorithm.config, field.name) for field in fields(algorithm.config)]
-    return [value for value in values if callable(value) and not isinstance(value, Schedule)]
-
-
-def _called(thing: Any) -> str:
-    return repr(getattr(thing, "__qualname__", thing))
+def _hidden(algorithm: Algorithm[Any], env: Any) -> str:
+    """The name of what other processes do not find by it, in quotes; empty if they find all."""
+    settings = [getattr(algorithm.config, field.name) for field in fields(algorithm.config)]
+    functions = [value for value in settings if callable(value) and not isinstance(value, Schedule)]
+    for thing in (type(algorithm), *functions, env.env if isinstance(env, Recipe) else env):
+        if not (isinstance(thing, str) or findable(thing)):
+            return repr(getattr(thing, "__qualname__", thing))
+    return ""

@@ -38,13 +38,14 @@ class Typed:
 
 def override(config: C, settings: Mapping[str, Any]) -> C:
     """A copy of `config` with other settings; text values are read as the field's type."""
-    hints = typing.get_type_hints(type(config))
+    kind: type = type(config)
+    hints = typing.get_type_hints(kind)
     known = {field.name for field in dataclasses.fields(config)}
     changes: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in known:
             raise ConfigError(
-                f"{type(config).__name__} has no setting '{name}'{of_setting(name, known, field_docs(type(config)))} "
+                f"{kind.__name__} has no setting '{name}'{of_setting(name, known, field_docs(kind))} "
                 f"(valid: {', '.join(sorted(known))})."
             )
         changes[name] = parse(name, value, hints[name]) if isinstance(value, str) else value
@@ -134,8 +135,7 @@ def to_json(config: Config) -> dict[str, Any]:
 def from_json(cls: type[C], values: Mapping[str, Any]) -> C:
     """The config that `to_json` wrote; the functions that it names are loaded, which runs their modules."""
     named = functions(cls, values)
-    read = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return override(cls(), read | {name: load_object(path) for name, path in named.items()})
+    return override(cls(), {**values, **{name: load_object(path) for name, path in named.items()}})
 
 
 def functions(cls: type[Config], values: Mapping[str, Any]) -> dict[str, str]:
@@ -144,16 +144,14 @@ def functions(cls: type[Config], values: Mapping[str, Any]) -> dict[str, str]:
     return {k: path for k, path in values.items() if isinstance(path, str) and _is_function(hints.get(k))}
 
 
-def askable(cls: type) -> dict[str, tuple[Any, Typed]]:
-    """The fields of a dataclass that a person may set: the type of each, and how it is typed."""
-    hints = typing.get_type_hints(cls, include_extras=True)
+def askable(cls: type) -> dict[str, tuple[dataclasses.Field[Any], Any, Typed]]:
+    """The fields of a dataclass that a person may set, with the type of each and how it is typed."""
+    hints, marked = typing.get_type_hints(cls), typing.get_type_hints(cls, include_extras=True)
     found = {}
     for field in dataclasses.fields(cls):
-        hint, how = hints[field.name], Typed()
-        if get_origin(hint) is typing.Annotated:
-            hint, how = hint.__origin__, hint.__metadata__[0]
+        (how,) = getattr(marked[field.name], "__metadata__", (Typed(),))
         if how.flag != "":
-            found[field.name] = (hint, how)
+            found[field.name] = (field, hints[field.name], how)
     return found
 
 
@@ -169,11 +167,19 @@ def field_docs(cls: type) -> dict[str, str]:
         except (OSError, SyntaxError, TypeError):
             continue  # typed into an interpreter
         assert isinstance(body, ast.ClassDef)
-        for here, after in zip(body.body, body.body[1:], strict=False):
-            if isinstance(here, ast.AnnAssign) and isinstance(here.target, ast.Name):
-                text = after.value.value if _is_text(after) else ""  # type: ignore[attr-defined]
-                docs[here.target.id] = inspect.cleandoc(text) or docs.get(here.target.id, "")
+        for pair in zip(body.body, body.body[1:], strict=False):
+            match pair:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[name] = inspect.cleandoc(text)
     return docs
+
+
+def described(config: Config) -> list[tuple[str, str, str]]:
+    """Each setting: its name, its value as it may be typed, and what it means."""
+    kind: type = type(config)
+    docs = field_docs(kind)
+    typed = {k: ",".join(map(str, v)) if isinstance(v, list) else str(v) for k, v in to_json(config).items()}
+    return [(name, value, docs.get(name, "")) for name, value in typed.items()]
 
 
 def plain(value: Any) -> Any:
@@ -183,10 +189,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, Schedule):
         return str(value)
     return object_path(value) if callable(value) else value
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def kinds(hint: Any) -> tuple[Any, ...]:
