@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from headrace.algorithms import ALGORITHMS
-from headrace.settings.values import field_docs, to_json
+from headrace.settings.values import described
 
 PAGES = Path(__file__).resolve().parent / "algorithms"
 BEGIN, END = "<!-- settings -->", "<!-- /settings -->"
@@ -19,16 +18,10 @@ BEGIN, END = "<!-- settings -->", "<!-- /settings -->"
 
 def table(name: str) -> str:
     """The settings of an algorithm as a Markdown table, in the order of `headrace algorithms NAME`."""
-    config = ALGORITHMS[name]().config
-    kind: type = type(config)
-    docs = field_docs(kind)
-    rows = [f"| `{setting}` | `{shown(value)}` | {docs[setting]} |" for setting, value in to_json(config).items()]
+    rows = [
+        f"| `{setting}` | `{value}` | {meaning} |" for setting, value, meaning in described(ALGORITHMS[name]().config)
+    ]
     return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows])
-
-
-def shown(value: Any) -> str:
-    """A value as `--set` takes it."""
-    return ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
 
 
 def updated(page: str, name: str) -> str:

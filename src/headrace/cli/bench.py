@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from headrace import api
+from headrace.cli.options import Bench
 from headrace.core.algorithm import Algorithm
 from headrace.errors import ConfigError, HeadraceError
 from headrace.policies import POLICIES
@@ -20,23 +20,21 @@ WARM = 5.0
 """Seconds that a policy goes before it is measured, at most."""
 
 
-def bench(algorithm: Algorithm[Any], env: Any, options: argparse.Namespace) -> bool:
+def bench(algorithm: Algorithm[Any], env: Any, asked: Bench) -> bool:
     """Print a row for each policy as soon as it is measured; whether all were, before somebody interrupted."""
-    if not options.seconds > 0:
-        raise ConfigError(f"--seconds must be above 0, got {options.seconds}.")
-    names = [options.policy] if options.policy else list(POLICIES)
+    if not asked.seconds > 0:
+        raise ConfigError(f"--seconds must be above 0, got {asked.seconds}.")
+    names = [asked.policy] if asked.policy else list(POLICIES)
     width = max(len(name) for name in ("policy", *names))
     head = True
     try:
         for i, name in enumerate(names):
             try:
-                plan = api.plan(algorithm, env, name, staleness=options.staleness, replicas=options.replicas)
+                plan = api.plan(algorithm, env, name, staleness=asked.staleness, replicas=asked.replicas)
                 with _status(f"{name} ({i + 1} of {len(names)})" if len(names) > 1 else name) as say:
-                    speed = try_out(
-                        plan, algorithm, env, seconds=options.seconds, warm=min(WARM, options.seconds), say=say
-                    )
+                    speed = try_out(plan, algorithm, env, seconds=asked.seconds, warm=min(WARM, asked.seconds), say=say)
             except HeadraceError as error:
-                if options.policy:
+                if asked.policy:
                     raise
                 row = ("-", "-", str(error))
             else:

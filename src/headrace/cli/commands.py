@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import sysconfig
@@ -17,9 +16,9 @@ from rich.table import Table
 
 from headrace import api
 from headrace.algorithms import ALGORITHMS
+from headrace.cli import options
 from headrace.cli.bench import bench as run_bench
 from headrace.cli.doctor import doctor
-from headrace.cli.parser import as_typed
 from headrace.cli.video import film_names, record
 from headrace.core.algorithm import Algorithm
 from headrace.draw.render import render
@@ -35,30 +34,32 @@ from headrace.run.run import Run, load_run, name_own
 from headrace.run.seeds import seed_folders, train_seeds
 from headrace.services.video import check_file
 from headrace.settings.objects import load_object
-from headrace.settings.values import field_docs, literal, override, to_json
+from headrace.settings.values import described, literal, override
 
 INTERRUPTED = 130
 USUAL = 1_000_000
 """Steps to go on by where none were made yet."""
+PASSED_ON = ("policy", "runtime", "replicas", "staleness", "steps", "seconds", "until", "out", "tune")
+"""What `headrace.train` takes by the same name."""
 AUTO = "Whichever of these runs fastest here: measured, predicted, and the best few tried."
 
 
-def run(options: argparse.Namespace) -> int:
+def run(asked: Any) -> int:
     """Carry out a command; a user's mistake is one sentence on the standard error and exit code 2."""
-    commands: dict[str, Callable[[argparse.Namespace], int]] = {
-        "train": train,
-        "eval": evaluate,
-        "export": export,
-        "compare": compare,
-        "graph": graph,
-        "policies": policies,
-        "algorithms": algorithms,
-        "tune": tune,
-        "bench": bench,
-        "doctor": doctor,
+    commands: dict[type, Callable[[Any], int]] = {
+        options.Train: train,
+        options.Eval: evaluate,
+        options.Export: export,
+        options.Compare: compare,
+        options.Graph: graph,
+        options.Policies: policies,
+        options.Algorithms: algorithms,
+        options.Tune: tune,
+        options.Bench: bench,
+        options.Doctor: doctor,
     }
     try:
-        return commands[options.command](options)
+        return commands[type(asked)](asked)
     except HeadraceError as error:
         print(f"headrace: {error}", file=sys.stderr)
         for where in _own_lines(error)[-1:]:
@@ -73,42 +74,21 @@ def run(options: argparse.Namespace) -> int:
         return 1
 
 
-def train(options: argparse.Namespace) -> int:
+def train(asked: options.Train) -> int:
     """`headrace train`"""
-    made, env = (configured(options), environment(options)) if options.resume is None else resumed(options)
-    resume = None if options.resume is None else find_run(options.resume)
-    runs = _starter(options)(
+    resume = None if asked.resume is None else find_run(asked.resume)
+    made, env = (configured(asked), environment(asked)) if resume is None else resumed(asked, resume)
+    runs = _starter(asked)(
         made,
         env,
-        policy=options.policy,
-        runtime=options.runtime,
-        replicas=options.replicas,
-        staleness=options.staleness,
-        steps=options.steps,
-        seconds=options.seconds,
-        until=options.until,
-        out=options.out,
         resume=resume,
-        debug=options.debug,
-        on_divergence=options.on_divergence,
-        eval_every=options.eval_every,
-        eval_episodes=options.eval_episodes,
-        log_info=options.log_info,
-        evaluate=options.eval,
-        tune=not options.no_tune,
-        view=options.view,
-        record_every=options.record_every,
-        record_format=options.record_format,
-        track=options.track,
-        restarts=options.restarts,
-        deaths=options.deaths,
-        hang_seconds=options.hang_seconds,
-        checkpoint_every=options.checkpoint_every,
-        callbacks=[load_object(path) for path in options.callbacks],
-        progress=False if options.quiet else None,
+        callbacks=[load_object(path) for path in asked.callbacks],
+        progress=False if asked.quiet else None,
+        **{name: getattr(asked, name) for name in PASSED_ON},
+        **asked.options,
     )
     for done in runs:
-        _tell(done, options)
+        _tell(done, asked)
     if len(runs) == 1:
         _hint(runs[0])
     else:
@@ -117,19 +97,19 @@ def train(options: argparse.Namespace) -> int:
     return INTERRUPTED if any(done.interrupted for done in runs) else 0
 
 
-def _starter(options: argparse.Namespace) -> Callable[..., list[Run]]:
+def _starter(asked: options.Train) -> Callable[..., list[Run]]:
     """What trains: one run, or several seeds of it."""
-    if options.seeds is not None and options.resume is not None:
+    if asked.seeds is not None and asked.resume is not None:
         raise ConfigError("--resume goes on with the seeds in its folder; leave --seeds away.")
-    if options.seeds is not None:
-        first = options.seed or 0
-        return partial(train_seeds, seeds=range(first, first + options.seeds))
-    if options.resume is not None and seed_folders(options.resume):
+    if asked.seeds is not None:
+        first = asked.seed or 0
+        return partial(train_seeds, seeds=range(first, first + asked.seeds))
+    if asked.resume is not None and seed_folders(asked.resume):
         return train_seeds
-    return lambda *given, **named: [launch.train(*given, seed=options.seed, **named)]
+    return lambda *given, **named: [launch.train(*given, seed=asked.seed, **named)]
 
 
-def _tell(done: Run, options: argparse.Namespace) -> None:
+def _tell(done: Run, asked: options.Train) -> None:
     """How a run ended."""
     last = done.metrics[-1]
     score = last["eval/mean_reward"]
@@ -141,7 +121,8 @@ def _tell(done: Run, options: argparse.Namespace) -> None:
         f"return {'not evaluated yet' if score is None else format(score, '.1f')}"
     )
     print(f"run: {done.path}")
-    if options.record_every is not None and not any((done.path / "videos").glob(f"*.{options.record_format or 'mp4'}")):
+    films = f"*.{asked.options.get('record_format', 'mp4')}"
+    if "record_every" in asked.options and not any((done.path / "videos").glob(films)):
         print(
             "headrace: no video was finished; the viewer has a share of a core, so give it a longer run.",
             file=sys.stderr,
@@ -157,44 +138,44 @@ def _hint(done: Run, folder: Path | None = None) -> None:
     print(f"play:  {play}\ngo on: {go_on}{further}")
 
 
-def evaluate(options: argparse.Namespace) -> int:
+def evaluate(asked: options.Eval) -> int:
     """`headrace eval`"""
-    if options.episodes < 1:
-        raise ConfigError(f"--episodes must be at least 1, got {options.episodes}.")
-    if options.record:
-        check_file(options.record)
-    named = name_own(options.algorithm, options.env, options.network, settings(options))
+    if asked.episodes < 1:
+        raise ConfigError(f"--episodes must be at least 1, got {asked.episodes}.")
+    if asked.record:
+        check_file(asked.record)
+    named = name_own(asked.algorithm, asked.env, asked.network, settings(asked))
     # All are loaded before any is played: a wrong one among them is refused at once.
-    found = [find_run(run) for run in options.runs]
+    found = [find_run(run) for run in asked.runs]
     folders = [folder for run in found for folder in seed_folders(run) or [run]]
-    runs = [load_run(folder, named, options.best) for folder in folders]
-    files = film_names(options.record, [run.path for run in runs]) if options.record else []
+    runs = [load_run(folder, named, asked.best) for folder in folders]
+    files = film_names(asked.record, [run.path for run in runs]) if asked.record else []
     for i, run in enumerate(runs):
-        score = run.evaluate(options.episodes)
+        score = run.evaluate(asked.episodes)
         print(
             f"{f'{run.path}: ' if len(runs) > 1 else ''}{run.algorithm.name} on {run.graph.spec.id}: "
             f"return {score.mean_reward:.1f} ± {score.std_reward:.1f}, "
             f"length {score.mean_ep_length:.1f} over {len(score.returns)} episodes"
         )
-        if options.record:
+        if asked.record:
             print(f"recorded {record(run, files[i])} frames: {files[i]}")
     return 0
 
 
-def export(options: argparse.Namespace) -> int:
+def export(asked: options.Export) -> int:
     """`headrace export`"""
-    named = name_own(options.algorithm, options.env, options.network, settings(options))
-    loaded = load_run(find_run(options.run), named, options.best, "export")
-    file = loaded.export(options.out or loaded.path / f"actor.{options.format}", options.format)
+    named = name_own(asked.algorithm, asked.env, asked.network, settings(asked))
+    loaded = load_run(find_run(asked.run), named, asked.best, "export")
+    file = loaded.export(asked.out or loaded.path / f"actor.{asked.format}", asked.format)
     print(f"{loaded.algorithm.name} on {loaded.graph.spec.id}: {file}")
     return 0
 
 
-def compare(options: argparse.Namespace) -> int:
+def compare(asked: options.Compare) -> int:
     """`headrace compare`"""
-    if options.out is not None:
-        check_picture(options.out)
-    paths = [path for run in options.runs for path in (seed_folders(run) or [find_run(run)])]
+    if asked.out is not None:
+        check_picture(asked.out)
+    paths = [path for run in asked.runs for path in (seed_folders(run) or [find_run(run)])]
     say = partial(print, file=sys.stderr)
     groups = groups_of(read_runs(list(dict.fromkeys(paths)), say), say)
     rows = []
@@ -205,57 +186,40 @@ def compare(options: argparse.Namespace) -> int:
         rows.append((group.name, str(len(group.runs)), *numbers, f"{steps:,.0f}", f"{seconds:.1f}"))
     returns = "return" if groups[0].runs[0].evaluated else "return while training"
     _table(["", "seeds", f"{returns} (IQM)", "95 % interval", "steps", "seconds"], rows)
-    if options.out is not None:
-        draw(groups, options.out)
-        print(f"drawn: {options.out}")
+    if asked.out is not None:
+        draw(groups, asked.out)
+        print(f"drawn: {asked.out}")
     return 0
 
 
-def graph(options: argparse.Namespace) -> int:
+def graph(asked: options.Graph) -> int:
     """`headrace graph`"""
-    if options.passes:
-        if options.format != "text":
-            raise ConfigError(f"--passes is text; leave --format {options.format} away.")
-        print(api.passes(configured(options), environment(options), options.policy, options.replicas))
+    if asked.passes:
+        if asked.format != "text":
+            raise ConfigError(f"--passes is text; leave --format {asked.format} away.")
+        print(api.passes(configured(asked), environment(asked), asked.policy, asked.replicas))
         return 0
-    print(
-        render(
-            api.plan(
-                configured(options),
-                environment(options),
-                options.policy,
-                replicas=options.replicas,
-                staleness=options.staleness,
-            ),
-            options.format,
-        )
-    )
+    how: Any = {"replicas": asked.replicas, "staleness": asked.staleness}
+    print(render(api.plan(configured(asked), environment(asked), asked.policy, **how), asked.format))
     return 0
 
 
-def tune(options: argparse.Namespace) -> int:
+def tune(asked: options.Tune) -> int:
     """`headrace tune`"""
-    launch.tuned(
-        configured(options),
-        environment(options),
-        options.policy,
-        replicas=options.replicas,
-        staleness=options.staleness,
-        seconds=options.seconds,
-        anew=True,
-    )
+    how: Any = {"replicas": asked.replicas, "staleness": asked.staleness}
+    launch.tuned(configured(asked), environment(asked), asked.policy, seconds=asked.seconds, anew=True, **how)
     return 0
 
 
-def bench(options: argparse.Namespace) -> int:
+def bench(asked: options.Bench) -> int:
     """`headrace bench`"""
-    if run_bench(configured(options), environment(options), options):
+    if run_bench(configured(asked), environment(asked), asked):
         return 0
     print("headrace: interrupted; what was measured until then is above.", file=sys.stderr)
     return INTERRUPTED
 
 
-def policies(options: argparse.Namespace) -> int:
+def policies(asked: options.Policies) -> int:
     """`headrace policies`"""
     rows = [(name, _first_line(policy)) for name, policy in POLICIES.items()]
     _table(["policy", "what it does"], [*rows, ("auto", AUTO)])
@@ -263,46 +227,41 @@ def policies(options: argparse.Namespace) -> int:
     return 0
 
 
-def algorithms(options: argparse.Namespace) -> int:
+def algorithms(asked: options.Algorithms) -> int:
     """`headrace algorithms`"""
-    if options.algorithm is None:
+    if asked.algorithm is None:
         _table(["algorithm", "what it is"], [(name, _first_line(kind)) for name, kind in ALGORITHMS.items()])
         print("`headrace algorithms ALGO` lists the settings of one.")
         return 0
-    config = api.find_algorithm(options.algorithm).config
-    kind: type = type(config)
-    docs = field_docs(kind)
-    rows = [(name, as_typed(value), docs.get(name, "")) for name, value in to_json(config).items()]
-    _table(["setting", "default", "meaning"], rows)
+    _table(["setting", "default", "meaning"], described(api.find_algorithm(asked.algorithm).config))
     return 0
 
 
-def configured(options: argparse.Namespace) -> Algorithm[Any]:
+def configured(asked: options.What) -> Algorithm[Any]:
     """The algorithm asked for, with its settings."""
-    if options.algorithm is None:
+    if asked.algorithm is None:
         raise UsageError("give an algorithm and an environment, such as: headrace train sac Pendulum-v1.")
-    plain = api.find_algorithm(options.algorithm)
-    return type(plain)(override(plain.config, settings(options)))
+    plain = api.find_algorithm(asked.algorithm)
+    return type(plain)(override(plain.config, settings(asked)))
 
 
-def resumed(options: argparse.Namespace) -> tuple[Algorithm[Any], Any]:
+def resumed(asked: options.Train, directory: Path) -> tuple[Algorithm[Any], Any]:
     """The algorithm and the environment of the run to go on with."""
-    directory = find_run(options.resume)
     directory = next(iter(seed_folders(directory)), directory)
-    named = name_own(options.algorithm, environment(options), settings=settings(options), policy=options.policy)
+    named = name_own(asked.algorithm, environment(asked), settings=settings(asked), policy=asked.policy)
     made, env, _ = restore(directory, RunConfig.read(directory), named, "train")
     return made, env
 
 
-def settings(options: argparse.Namespace) -> dict[str, str]:
+def settings(asked: options.What | options.Own) -> dict[str, str]:
     """What was given by --set."""
-    return dict(_pairs("--set", options.settings))
+    return dict(_pairs("--set", asked.settings))
 
 
-def environment(options: argparse.Namespace) -> Any:
+def environment(asked: options.What) -> Any:
     """The environment asked for, with its arguments."""
-    kwargs = {name: literal(value) for name, value in _pairs("--env-kwargs", options.env_kwargs)}
-    return recipe(options.env, kwargs | ({"atari": True} if options.atari else {}), options.action_scale)
+    kwargs = {name: literal(value) for name, value in _pairs("--env-kwargs", asked.env_kwargs)}
+    return recipe(asked.env, kwargs | ({"atari": True} if asked.atari else {}), asked.action_scale)
 
 
 def _pairs(option: str, given: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import importlib.util
 import json
@@ -16,6 +15,7 @@ from pathlib import Path
 import jax
 import psutil
 
+from headrace.cli.options import Doctor
 from headrace.extras import installing
 from headrace.machine import Machine, free_memory, gib
 from headrace.run.directory import MEMBERS, RunConfig, find_run
@@ -37,10 +37,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 }
 
 
-def doctor(options: argparse.Namespace) -> int:
+def doctor(asked: Doctor) -> int:
     """Print what was found; nothing is changed."""
-    if options.run is not None:
-        return _members(options.run)
+    if asked.run is not None:
+        return _members(asked.run)
     machine = Machine.detect()
     rows = {
         "headrace": __version__,

@@ -65,7 +65,6 @@ def training(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     network: Any = None,
-    checkpoint_every: float | None = None,
     callbacks: Sequence[Callback] = (),
     tune: bool = True,
     progress: bool | None = None,
@@ -85,8 +84,7 @@ def training(
     what is not set, once for each machine, algorithm and environment (at most 20 s). `env_kwargs` are what the
     environment is made with, `action_scale` how far actions reach where it does not bound them. `callbacks` are
     functions that are called with an `Event` at each row of metrics, evaluation and checkpoint. `options` are those of
-    `headrace.runtimes.Options`: `debug`, `on_divergence`, `evaluate`, `eval_every`, `eval_episodes`, `log_info`,
-    `view`, `record_every`, `record_format`, `track`, `restarts`, `deaths`, `hang_seconds`.
+    `headrace.runtimes.Options`, such as `evaluate`, `log_info`, `checkpoint_every` or `debug`.
     """
     if WORKER in os.environ or being_loaded():
         what = "a process of a run loads your script" if WORKER in os.environ else f"'{being_loaded()}' is loaded"
@@ -99,20 +97,10 @@ def training(
         goal = StopRule(**before.goal)
     kept = {} if before is None else dict(before.options)
     kept |= {name: value for name, value in options.items() if value is not None}
-    kept |= {} if checkpoint_every is None else {"checkpoint_every": checkpoint_every}
-    wanted, checkpoint_every = options_of(kept, goal, inspect.signature(train).parameters)
+    wanted = options_of(kept, goal, inspect.signature(train).parameters)
+    env = recipe(env, env_kwargs, action_scale)
     made, env, graph, config, directory = settle(
-        algorithm,
-        recipe(env, env_kwargs, action_scale),
-        policy,
-        runtime,
-        replicas,
-        staleness,
-        seed,
-        out,
-        resume,
-        network,
-        wanted,
+        algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, network, wanted
     )
     config = replace(config, goal=asdict(goal), options={name: kept[name] for name in sorted(kept) if name != "debug"})
     if not RUNTIMES[config.runtime].spawns and wanted.watched:
@@ -173,7 +161,7 @@ def training(
             refine = Refinement(running, choice, min(d.rate for d in whole.graph.domains if d.fused), when_refined)
         tracker = None if wanted.track is None else WandbTracker(check_track(wanted.track))
         told = Callbacks([*functions, *([tracker] if tracker else [])], directory, asdict(config))
-        session = Session(running, directory, goal, elapsed, checkpoint_every, told)
+        session = Session(running, directory, goal, elapsed, wanted.checkpoint_every, told)
         session.recorder.best = -math.inf if best is None else best
         session.recorder.log_info = wanted.log_info
         display = Display(f"{made.name} on {config.env}, {config.policy} policy, seed {config.seed}", goal, progress)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from headrace.api import default_policy, distribute, find_algorithm, trace
 from headrace.core.algorithm import Algorithm
@@ -24,58 +24,26 @@ from headrace.services.window import missing
 from headrace.settings.objects import findable
 from headrace.settings.schedule import Schedule
 from headrace.settings.synonyms import of_option
-from headrace.settings.values import describe as describe_type
-from headrace.settings.values import fits, override
+from headrace.settings.values import askable, override
 from headrace.version import __version__
 
-CHECKPOINT_EVERY = 300.0
-"""Seconds between two checkpoints, unless the user says."""
 
-
-def options_of(asked: dict[str, Any], goal: StopRule, others: Collection[str]) -> tuple[Options, float]:
-    """The options asked for, if they make sense, and the seconds between checkpoints.
-
-    `others` are the names of what else `train` takes.
-    """
-    given = dict(asked)
-    checkpoint_every = given.pop("checkpoint_every", CHECKPOINT_EVERY)
-    known = {field.name for field in fields(Options)} - {"videos"}
+def options_of(given: dict[str, Any], goal: StopRule, others: Collection[str]) -> Options:
+    """The options asked for, if there are such and this machine can do them; `others` are what else `train` takes."""
     for name in given:
-        if name not in known:
-            every = sorted(known | {*others} - {"algorithm", "env", "options"})
+        if name not in askable(Options):
+            every = sorted({*askable(Options)} | {*others} - {"algorithm", "env", "options"})
             raise UsageError(f"train has no option '{name}'{of_option(name, every)} (options: {', '.join(every)}).")
-    hints = get_type_hints(Options)
-    for name, value in given.items():
-        if not fits(value, hints[name]) and not (fits(0, hints[name]) and fits(value, float)):  # 1e4 is 10000
-            raise UsageError(f"--{name.replace('_', '-')} takes {describe_type(hints[name])}, got {value!r}.")
     options = Options(**given)
-    if not fits(checkpoint_every, float):
-        raise UsageError(f"--checkpoint-every takes a number, got {checkpoint_every!r}.")
-    above = {name: getattr(options, name) for name in ("eval_episodes", "eval_every", "record_every", "hang_seconds")}
-    for name, value in (above | {"checkpoint_every": checkpoint_every}).items():
-        if value is not None and not value > 0:
-            raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {value}.")
-    for name in ("restarts", "deaths"):
-        if getattr(options, name) < 0:
-            raise UsageError(f"--{name} must be at least 0, got {getattr(options, name)}.")
     if goal.until is not None and not options.evaluate:
         raise UsageError("--until stops at a return that the evaluator sees; leave --no-eval away (--eval to resume).")
-    if options.on_divergence not in ("stop", "warn"):
-        raise UsageError(f"--on-divergence is stop or warn, got '{options.on_divergence}'.")
-    if options.view not in ("off", "ring", "window"):
-        raise UsageError(f"--view is off, ring or window, got '{options.view}'.")
     if options.view == "window" and (why := missing()) is not None:
         raise UsageError(f"--view window is not possible here: {why}")
     if options.record_every is not None:
         check_file(f"video.{options.record_format}")
-    if isinstance(options.log_info, str):
-        raise UsageError(f"log_info takes a list of names, got {options.log_info!r}.")
-    for name in options.log_info:
-        if name in ("ep_rew_mean", "ep_len_mean", "success_rate"):
-            raise UsageError(f"--log-info {name} would take the place of rollout/{name}; leave it out.")
     if options.track is not None:
         check_track(options.track)
-    return options, checkpoint_every
+    return options
 
 
 def settle(
@@ -111,7 +79,7 @@ def settle(
             raise CheckpointError(f"run {directory} was trained with runtime {config.runtime}, which is not there.")
         if RUNTIMES[config.runtime].spawns and (hidden := _hidden(made, env)):
             raise UsageError(
-                f"{_called(hidden[0])} cannot be found by other processes, in which run {directory} was trained; "
+                f"{hidden} cannot be found by other processes, in which run {directory} was trained; "
                 "define it at the top of a module or file."
             )
         return made, env, trace(made, env), replace(config, policy=policy), directory
@@ -120,18 +88,17 @@ def settle(
     made, seed = find_algorithm(algorithm), seed or 0
     if network is not None:
         made = type(made)(override(made.config, {"network": network}))
-    hidden = _hidden(made, env)
-    graph = trace(made, env)
+    hidden, graph = _hidden(made, env), trace(made, env)
     if policy is None and runtime is None and hidden and not graph.spec.pure:
         print(
-            f"headrace: {_called(hidden[0])} cannot be found by other processes, so all runs in this one; "
+            f"headrace: {hidden} cannot be found by other processes, so all runs in this one; "
             "define it at the top of a module or file to have every core used.",
             file=sys.stderr,
         )
         policy = "single"
     policy = policy or default_policy(graph)
     if policy == "auto" and hidden:
-        raise UsageError(f"{_called(hidden[0])} cannot be found by other processes, so auto has no choice; use single.")
+        raise UsageError(f"{hidden} cannot be found by other processes, so auto has no choice; use single.")
     if runtime is None and not hidden:
         placed = None if policy == "auto" else distribute(graph, policy, replicas, staleness)
         runtime = default_runtime(placed, options)
@@ -140,7 +107,7 @@ def settle(
         raise UsageError(f"there is no runtime '{runtime}'{nearest(runtime, RUNTIMES)} (known: {', '.join(RUNTIMES)}).")
     if RUNTIMES[runtime].spawns and hidden:
         raise UsageError(
-            f"{_called(hidden[0])} cannot be found by other processes; define it at the top of a module or file, "
+            f"{hidden} cannot be found by other processes; define it at the top of a module or file, "
             "or use the inline runtime."
         )
     if not 0 <= seed < 2**63:
@@ -169,17 +136,11 @@ def tunable(placed: Plan, policy: str) -> bool:
     return ":" not in policy and placed.beside and len(placed.graph.domains) == 1
 
 
-def _hidden(algorithm: Algorithm[Any], env: Any) -> list[Any]:
-    """What other processes do not find by its name."""
-    named = (type(algorithm), *_functions(algorithm), env.env if isinstance(env, Recipe) else env)
-    return [thing for thing in named if not (isinstance(thing, str) or findable(thing))]
-
-
-def _functions(algorithm: Algorithm[Any]) -> list[Any]:
-    """The functions among its settings."""
-    values = [getattr(algorithm.config, field.name) for field in fields(algorithm.config)]
-    return [value for value in values if callable(value) and not isinstance(value, Schedule)]
-
-
-def _called(thing: Any) -> str:
-    return repr(getattr(thing, "__qualname__", thing))
+def _hidden(algorithm: Algorithm[Any], env: Any) -> str:
+    """The name of what other processes do not find by it, in quotes; empty if they find all."""
+    settings = [getattr(algorithm.config, field.name) for field in fields(algorithm.config)]
+    functions = [value for value in settings if callable(value) and not isinstance(value, Schedule)]
+    for thing in (type(algorithm), *functions, env.env if isinstance(env, Recipe) else env):
+        if not (isinstance(thing, str) or findable(thing)):
+            return repr(getattr(thing, "__qualname__", thing))
+    return ""

@@ -6,52 +6,77 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from headrace.compile.cells import optimiser_steps
 from headrace.core.cells import Cell
+from headrace.errors import UsageError
 from headrace.graph import Plan
 from headrace.runtimes.progress import Progress
 from headrace.services.evaluate import Score
+from headrace.settings.values import Typed, describe, fits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a person may ask for besides the plan."""
+    """What a person may ask of a run besides the plan; the string under a field is its help on the command line."""
 
-    steps: int | None = None
-    """Environment steps after which nothing more is collected."""
-    debug: bool = False
-    """Compile nothing, so that print and breakpoints work in stages."""
-    on_divergence: str = "stop"
-    """What follows a loss, gradient or cell that is not finite: stop ends the run, warn says so and goes on."""
-    evaluate: bool = True
+    eval_every: Annotated[int | None, Typed(like="1e6")] = None
+    """Environment steps between two evaluations (default: a share of a core)."""
     eval_episodes: int = 10
-    eval_every: int | None = None
-    """Environment steps between two evaluations; None means a share of the time."""
-    log_info: Sequence[str] = ()
-    """Numbers in the info at the end of an episode that are logged, by name."""
-    view: str = "off"
-    """off, ring (pictures that a page can read) or window."""
+    """Episodes of each evaluation."""
+    evaluate: Annotated[bool, Typed(flag="--eval")] = True
+    """Whether an evaluator plays without exploring, beside training."""
+    log_info: Annotated[Sequence[str], Typed("NAME")] = ()
+    """Numbers in the info at the end of an episode to log as rollout/NAME, such as x_position or episode/r."""
+    view: Literal["off", "ring", "window"] = "off"
+    """Draw the current actor, in a process of its own: for a page (ring), or in a window."""
     record_every: float | None = None
-    """Seconds between two videos."""
-    record_format: str = "mp4"
-    videos: str = ""
-    """The folder for them."""
-    track: str | None = None
-    """Where metrics are logged besides the run directory: `wandb` or `wandb:PROJECT`."""
+    """A video into RUN/videos every S seconds."""
+    record_format: Literal["mp4", "gif"] = "mp4"
+    """Format of these videos."""
     restarts: int = 2
-    """How often in a minute a process that failed by an exception of its own, or hung, is started anew."""
+    """Times a minute that a process whose environment failed, or that hung, is started again."""
     deaths: int = 20
-    """How often in a minute processes killed by a signal are started anew."""
+    """Times a minute that processes killed by a signal are started again."""
     hang_seconds: float = 10.0
-    """Silence after which a process is taken for hung."""
+    """Seconds of silence after which a process counts as hanging."""
+    checkpoint_every: float = 300.0
+    """Seconds between two checkpoints."""
+    track: Annotated[str | None, Typed("wandb[:PROJECT]")] = None
+    """Log config, metrics and videos to Weights & Biases too."""
+    on_divergence: Literal["stop", "warn"] = "stop"
+    """End the run, or only say so, when a loss, gradient or cell is not finite."""
+    debug: bool = False
+    """Compile nothing: print and breakpoint() work in stages."""
+    steps: Annotated[int | None, Typed(flag="")] = None
+    """Environment steps after which nothing more is collected: of the run's goal."""
+    videos: Annotated[str, Typed(flag="")] = ""
+    """The run's folder for them."""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(Options).items():
+            value, option, choices = getattr(self, name), f"--{name.replace('_', '-')}", get_args(hint)
+            if get_origin(hint) is Literal and value not in choices:
+                raise UsageError(f"{option} is {', '.join(choices[:-1])} or {choices[-1]}, got '{value}'.")
+            if not fits(value, hint) and not (fits(0, hint) and fits(value, float)):  # 1e4 is 10000
+                raise UsageError(f"{option} takes {describe(hint)}, got {value!r}.")
+            if name in ABOVE_ZERO and value is not None and not value > 0:
+                raise UsageError(f"{option} must be above 0, got {value}.")
+            if name in ("restarts", "deaths") and value < 0:
+                raise UsageError(f"{option} must be at least 0, got {value}.")
+        if isinstance(self.log_info, str):
+            raise UsageError(f"log_info takes a list of names, got {self.log_info!r}.")
+        for name in {"ep_rew_mean", "ep_len_mean", "success_rate"}.intersection(self.log_info):
+            raise UsageError(f"--log-info {name} would take the place of rollout/{name}; leave it out.")
 
     @property
     def watched(self) -> bool:
         """Whether a viewer is asked for."""
         return self.view != "off" or self.record_every is not None
 
+
+ABOVE_ZERO = ("eval_every", "eval_episodes", "record_every", "hang_seconds", "checkpoint_every")
 
 PLAIN = Options()
 """Nothing asked for."""

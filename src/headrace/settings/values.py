@@ -9,6 +9,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -21,15 +22,30 @@ from headrace.settings.synonyms import of_setting
 C = TypeVar("C", bound=Config)
 
 
+@dataclass(frozen=True)
+class Typed:
+    """How a field is typed on the command line, where its name and type do not say: `Annotated[str, Typed("DIR")]`."""
+
+    metavar: str | None = None
+    """What stands for the value in the help."""
+    like: str | None = None
+    """A value to show to whoever typed something else."""
+    flag: str | None = None
+    """The option, where it is not the field's name; empty where nobody may set it."""
+    again: bool = False
+    """Whether a list is given one at a time, by the option again."""
+
+
 def override(config: C, settings: Mapping[str, Any]) -> C:
     """A copy of `config` with other settings; text values are read as the field's type."""
-    hints = typing.get_type_hints(type(config))
+    kind: type = type(config)
+    hints = typing.get_type_hints(kind)
     known = {field.name for field in dataclasses.fields(config)}
     changes: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in known:
             raise ConfigError(
-                f"{type(config).__name__} has no setting '{name}'{of_setting(name, known, _docs(type(config)))} "
+                f"{kind.__name__} has no setting '{name}'{of_setting(name, known, field_docs(kind))} "
                 f"(valid: {', '.join(sorted(known))})."
             )
         changes[name] = parse(name, value, hints[name]) if isinstance(value, str) else value
@@ -78,12 +94,11 @@ def literal(text: str) -> Any:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of the type that a field is annotated with."""
-    origin = get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(fits(value, part) for part in get_args(hint))
-    if origin is typing.Literal:
+    if len(kinds(hint)) > 1:
+        return any(fits(value, part) for part in kinds(hint))
+    if get_origin(hint) is typing.Literal:
         return value in get_args(hint)
-    if origin is tuple:
+    if get_origin(hint) is tuple:
         return isinstance(value, tuple) and all(fits(item, get_args(hint)[0]) for item in value)
     if _is_function(hint):
         return callable(value)
@@ -100,8 +115,8 @@ def describe(hint: Any) -> str:
     """A type as a person says it."""
     if get_origin(hint) is typing.Literal:
         return "one of " + ", ".join(repr(choice) for choice in get_args(hint))
-    if get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(describe(part) for part in get_args(hint))
+    if len(kinds(hint)) > 1:
+        return " or ".join(map(describe, kinds(hint)))
     if get_origin(hint) is tuple:
         return "a list of whole numbers such as 256,256"
     if _is_function(hint):
@@ -120,8 +135,7 @@ def to_json(config: Config) -> dict[str, Any]:
 def from_json(cls: type[C], values: Mapping[str, Any]) -> C:
     """The config that `to_json` wrote; the functions that it names are loaded, which runs their modules."""
     named = functions(cls, values)
-    read = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return override(cls(), read | {name: load_object(path) for name, path in named.items()})
+    return override(cls(), {**values, **{name: load_object(path) for name, path in named.items()}})
 
 
 def functions(cls: type[Config], values: Mapping[str, Any]) -> dict[str, str]:
@@ -130,28 +144,42 @@ def functions(cls: type[Config], values: Mapping[str, Any]) -> dict[str, str]:
     return {k: path for k, path in values.items() if isinstance(path, str) and _is_function(hints.get(k))}
 
 
+def askable(cls: type) -> dict[str, tuple[dataclasses.Field[Any], Any, Typed]]:
+    """The fields of a dataclass that a person may set, with the type of each and how it is typed."""
+    hints, marked = typing.get_type_hints(cls), typing.get_type_hints(cls, include_extras=True)
+    found = {}
+    for field in dataclasses.fields(cls):
+        (how,) = getattr(marked[field.name], "__metadata__", (Typed(),))
+        if how.flag != "":
+            found[field.name] = (field, hints[field.name], how)
+    return found
+
+
 @cache
 def field_docs(cls: type) -> dict[str, str]:
-    """The string under each field, as CleanRL's readers expect to find them."""
+    """The string under each field, as CleanRL's readers expect to find them; none where the source cannot be read."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if not dataclasses.is_dataclass(base):
             continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        except (OSError, SyntaxError, TypeError):
+            continue  # typed into an interpreter
         assert isinstance(body, ast.ClassDef)
-        for here, after in zip(body.body, body.body[1:], strict=False):
-            if isinstance(here, ast.AnnAssign) and isinstance(here.target, ast.Name):
-                text = after.value.value if _is_text(after) else ""  # type: ignore[attr-defined]
-                docs[here.target.id] = inspect.cleandoc(text)
+        for pair in zip(body.body, body.body[1:], strict=False):
+            match pair:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[name] = inspect.cleandoc(text)
     return docs
 
 
-def _docs(cls: type) -> dict[str, str]:
-    """The documentation of each field, if the source of the class can be read."""
-    try:
-        return field_docs(cls)
-    except (OSError, SyntaxError, TypeError):
-        return {}  # typed into an interpreter
+def described(config: Config) -> list[tuple[str, str, str]]:
+    """Each setting: its name, its value as it may be typed, and what it means."""
+    kind: type = type(config)
+    docs = field_docs(kind)
+    typed = {k: ",".join(map(str, v)) if isinstance(v, list) else str(v) for k, v in to_json(config).items()}
+    return [(name, value, docs.get(name, "")) for name, value in typed.items()]
 
 
 def plain(value: Any) -> Any:
@@ -163,19 +191,15 @@ def plain(value: Any) -> Any:
     return object_path(value) if callable(value) else value
 
 
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def kinds(hint: Any) -> tuple[Any, ...]:
+    """The types that a type stands for: those of a union, or itself."""
+    return get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
 def _is_function(hint: Any) -> bool:
-    if get_origin(hint) in (typing.Union, types.UnionType):
-        return any(_is_function(part) for part in get_args(hint))
-    return hint is Callable or get_origin(hint) is typing.get_origin(Callable[..., Any])
+    return any(kind is Callable or get_origin(kind) is get_origin(Callable[..., Any]) for kind in kinds(hint))
 
 
 def _accepts(hint: Any, kind: type) -> bool:
-    if get_origin(hint) in (typing.Union, types.UnionType):
-        return any(_accepts(part, kind) for part in get_args(hint))
-    if get_origin(hint) is typing.Literal:
-        return any(isinstance(choice, kind) for choice in get_args(hint))
-    return hint is kind or get_origin(hint) is kind
+    choices = [choice for part in kinds(hint) if get_origin(part) is typing.Literal for choice in get_args(part)]
+    return any(isinstance(choice, kind) for choice in choices) or any(kind in (k, get_origin(k)) for k in kinds(hint))
