@@ -52,10 +52,8 @@ class Pure(Runtime):
     """A whole loop as one program."""
 
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: JaxEnv, seed: int, options: Options = PLAIN):
-        self.whole = plan.graph
-        self.shares = plan.shares
-        self.graph = part_of(plan, algorithm)
-        graph = self.graph
+        self.plan, self.shares = plan, plan.shares
+        self.graph = graph = part_of(plan, algorithm)
         self.env = env
         held = [bases(graph, seed, replica=i) for i in range(self.shares)]
         self.bases = held[0] if self.shares == 1 else np.stack(held)
@@ -101,7 +99,7 @@ class Pure(Runtime):
     @property
     def numbers(self) -> list[int]:
         """Learning passes so far, of each domain."""
-        return self.progress.domains(len(self.whole.domains))
+        return self.progress.domains(len(self.plan.graph.domains))
 
     def advance(self) -> None:
         passes, learned = self.due()
@@ -113,13 +111,13 @@ class Pure(Runtime):
     def take(self, passes: int, learned: Counts, finished: Finished, reports: tuple[Report, ...]) -> None:
         """Note what a cycle has done."""
         progress, numbers = self.progress, self.numbers
-        ran = [domain for domain in self.whole.domains if learned[domain.index]]
+        ran = [domain for domain in self.plan.graph.domains if learned[domain.index]]
         for domain, report in zip(ran, reports, strict=True):
             self.watch.take(self.learning[domain.index], report, numbers[domain.index])
             count = learned[domain.index]
             progress.count(domain.index, count, count * domain.frames)
         progress.passes += passes
-        progress.env_steps += passes * self.whole.collected
+        progress.env_steps += passes * self.plan.graph.collected
         if finished is not None:
             done = np.asarray(finished.done)
             rewards, lengths = np.asarray(finished.reward)[done], np.asarray(finished.length)[done]
@@ -128,7 +126,7 @@ class Pure(Runtime):
 
     def due(self) -> tuple[int, Counts]:
         """Collecting passes of the next cycle, and learning passes of each domain."""
-        progress, domains, numbers = self.progress, self.whole.domains, self.numbers
+        progress, domains, numbers = self.progress, self.plan.graph.domains, self.numbers
         begins = min(domain.begins for domain in domains)
         if progress.passes < begins:
             return begins - progress.passes, (0,) * len(domains)
