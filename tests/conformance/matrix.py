@@ -6,6 +6,8 @@ python tests/conformance/matrix.py > docs/conformance.md
 from __future__ import annotations
 
 import hashlib
+import importlib
+import json
 import os
 import subprocess
 import sys
@@ -118,26 +120,53 @@ def lines_changed() -> str:
     return digest.hexdigest()[:12]
 
 
-def inline_elsewhere(name: str, policy: str, passes: int, folder: Path) -> list[np.ndarray]:
-    """The cells of the inline runtime on two devices, computed as in processes that have one core each.
+class Elsewhere:
+    """A process that computes the cells of the inline runtime on two devices, as processes that have one core each do.
 
     XLA's products are not the same to the bit with one thread and with several, nor for two replicas in one batch and
-    on a device each.
+    on a device each. It is compiled as for users: with an operation at a time, as tests have it, the bits are others.
     """
-    out = folder / "cells.npz"
-    flags = os.environ.get("XLA_FLAGS", "")
-    flags += " --xla_cpu_multi_thread_eigen=false --xla_force_host_platform_device_count=2"
-    path = os.pathsep.join([str(Path(headrace.__file__).parents[1]), str(Path(__file__).parent)])
-    code = f"import matrix; matrix.save({name!r}, {policy!r}, {passes}, {str(out)!r})"
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": path})
-    with np.load(out) as held:
-        return [held[f"arr_{i}"] for i in range(len(held.files))]
+
+    def __init__(self, folder: Path):
+        self.out = folder / "cells.npz"
+        flags = compiled_as_for_users() + " --xla_cpu_multi_thread_eigen=false"
+        path = os.pathsep.join([str(Path(headrace.__file__).parents[1]), str(Path(__file__).parent)])
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "import matrix; matrix.serve()"],
+            env=os.environ | {"XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=2", "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def cells(self, name: str, policy: str, passes: int) -> list[np.ndarray]:
+        """The cells after so many learning passes."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([name, policy, passes, str(self.out)]) + "\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "saved\n"
+        with np.load(self.out) as held:
+            return [held[f"arr_{i}"] for i in range(len(held.files))]
+
+    def close(self) -> None:
+        self.process.communicate()
 
 
-def save(name: str, policy: str, passes: int, out: str) -> None:
-    number, found = learned(name, placed(name, policy, staleness=0), policy, "inline", passes)
-    assert number == passes
-    np.savez(out, *found)
+def compiled_as_for_users() -> str:
+    """XLA's flags without the one by which tests have it compile an operation at a time."""
+    return os.environ.get("XLA_FLAGS", "").replace("--xla_cpu_use_fusion_emitters=false", "")
+
+
+def serve() -> None:
+    """Compute what is asked for, a line each: one process for all, which imports and traces once."""
+    importlib.import_module("headrace.graph.trace")._traced = {}
+    for line in sys.stdin:
+        name, policy, passes, out = json.loads(line)
+        number, found = learned(name, placed(name, policy, staleness=0), policy, "inline", passes)
+        assert number == passes
+        np.savez(out, *found)
+        print("saved", flush=True)
 
 
 def table() -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import matrix
 import numpy as np
 import pytest
-from matrix import CASES, RUNTIMES, inline_elsewhere, learned, placed
+from matrix import CASES, RUNTIMES, Elsewhere, learned, placed
 
 from headrace.errors import PlanError
 from headrace.policies import POLICIES
@@ -66,29 +67,40 @@ def test_inline(name: str, policy: str) -> None:
     assert expected(name, policy, "inline") in matrix.runs(name, policy, "inline")
 
 
-BITS = [("ppo", "single_learner_fine"), ("ppo", "multiple_learners"), ("a3c", "central")]
-MORE_BITS = [
-    ("sac", "dual_device"),
+BITS = [
     ("ppo", "single"),
-    ("sac", "single_learner_fine"),
-    ("sac", "multiple_learners"),
-    ("td3", "central"),
+    ("ppo", "single_learner_fine"),
     ("ppo", "environments"),
+    ("sac", "single_learner_fine"),
     ("mappo", "environments"),
+    ("ppo", "multiple_learners"),
+    ("sac", "multiple_learners"),
+    ("sac", "dual_device"),
+    ("a3c", "central"),
+    ("td3", "central"),
 ]
 
 
-@pytest.mark.parametrize(("name", "policy"), BITS + MORE_BITS if LONG else BITS)
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
+    """Started when it is first asked for."""
+    computing = Elsewhere(tmp_path_factory.mktemp("elsewhere"))
+    yield computing
+    computing.close()
+
+
+@pytest.mark.parametrize(("name", "policy"), BITS)
 def test_processes_give_the_bits_of_inline_with_nothing_stale(
-    name: str, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, policy: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = placed(name, policy, staleness=0)
     if policy in ONE_CORE_EACH:  # both elsewhere, compiled as for users: an operation at a time is not the same there
-        monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"].replace("--xla_cpu_use_fusion_emitters=false", ""))
+        elsewhere = request.getfixturevalue("elsewhere")
+        monkeypatch.setenv("XLA_FLAGS", matrix.compiled_as_for_users())
     number, theirs = learned(name, plan, policy, "processes")
     assert number > 0
     if policy in ONE_CORE_EACH:
-        ours = inline_elsewhere(name, policy, number, tmp_path)
+        ours = elsewhere.cells(name, policy, number)
     else:
         same, ours = learned(name, plan, policy, "inline", passes=number)
         assert same == number
@@ -98,10 +110,10 @@ def test_processes_give_the_bits_of_inline_with_nothing_stale(
 
 @pytest.mark.parametrize("name", ["ppo", "sac"] if LONG else ["ppo"])
 def test_device_only_on_two_devices_is_two_replicas_on_one(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes = 4 if name == "ppo" else 8  # of a replay loop, one program
-    apart = inline_elsewhere(name, "device_only", passes, tmp_path)
+    apart = elsewhere.cells(name, "device_only", passes)
     settings, env = CASES[name]
     monkeypatch.setitem(CASES, name, (settings, matrix.PURE[env]))
     plan = placed(name, "multiple_learners", replicas=2)

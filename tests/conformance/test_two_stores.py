@@ -60,7 +60,7 @@ def trained(policy: str, runtime: str) -> tuple[dict[str, Any], list[np.ndarray]
 
 
 def inline_elsewhere(policy: str, folder: Path) -> list[np.ndarray]:
-    """As `matrix.inline_elsewhere`: on two devices, computed as in processes that have one core each."""
+    """As `matrix.Elsewhere`: on two devices, computed as in processes that have one core each."""
     out = folder / "cells.npz"
     flags = os.environ.get("XLA_FLAGS", "")
     flags += " --xla_cpu_multi_thread_eigen=false --xla_force_host_platform_device_count=2"
@@ -74,7 +74,7 @@ def inline_elsewhere(policy: str, folder: Path) -> list[np.ndarray]:
 def compiled_as_for_users(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes with a core each are compared with what is computed elsewhere, as tests/conformance does it."""
     if policy == "multiple_learners":
-        monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"].replace("--xla_cpu_use_fusion_emitters=false", ""))
+        monkeypatch.setenv("XLA_FLAGS", matrix.compiled_as_for_users())
 
 
 def test_the_loop_has_two_domains_that_read_each_other() -> None:

@@ -230,7 +230,7 @@ class Lane:
 
     def end(self, number: int) -> Pass:
         """What follows the last step: stages that see the whole pass, and stores."""
-        collect = self.collect
+        collect, there = self.collect, False
         for _, node, sources, call, modules in collect.afterwards:
             for source in sources:
                 receiver = self.received[source]
@@ -256,9 +256,13 @@ class Lane:
                 else:  # at every step
                     values = self.values
                     rows = [values[ref.node][ref.leaf] for ref in refs]
-                store.insert([np.asarray(row)[None] for row in rows] if one_step else rows, self.writer, number)
+                rows = [np.asarray(row)[None] for row in rows] if one_step else rows
+                there |= bool(store.insert(rows, self.writer, number))
         for receiver in self.received.values():
             receiver.release(number)
+        if there and self.env is not None and self.scratch is None:
+            collect.sever(self)  # a predecessor's pass stands, and this one is forgotten: what follows begins anew
+            self.reset(number + 1)
 
 
 class Collect:
@@ -381,8 +385,12 @@ class Collect:
         for lane in self.lanes:
             lane.start(number)
             if number and lane.env is not None and lane.scratch is None:
-                for store, _, _ in self.fills.values():
-                    store.sever(lane.writer)
+                self.sever(lane)
+
+    def sever(self, lane: Lane) -> None:
+        """What is stored next of these environments does not follow what was stored last."""
+        for store, _, _ in self.fills.values():
+            store.sever(lane.writer)
 
     def ready(self, number: int) -> bool:
         """Whether what the pass begins with is there, from other fragments."""

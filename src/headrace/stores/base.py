@@ -63,8 +63,8 @@ class Store(ABC):
         """Memory of the store's own to collect pass `number` into; None where rows are copied into it."""
 
     @abstractmethod
-    def insert(self, rows: Leaves, writer: int, number: int) -> None:
-        """Keep what pass `number` of a writer collected; what is there already stays as it is."""
+    def insert(self, rows: Leaves, writer: int, number: int) -> bool:
+        """Keep what pass `number` of a writer collected. What is there already stays as it is; whether it was."""
 
     @abstractmethod
     def draw(self, how: Any, rng: np.random.Generator, first: int, count: int, reader: int) -> Leaves:

@@ -149,10 +149,10 @@ class Table(Store):
     def room(self, writer: int, number: int) -> Leaves | None:
         return None
 
-    def insert(self, rows: Transition | Leaves, writer: int = 0, number: int | None = None) -> None:
+    def insert(self, rows: Transition | Leaves, writer: int = 0, number: int | None = None) -> bool:
         """Write what is inserted at once, a transition or its arrays in order, then commit it."""
         if number is not None and self.written[writer] > number * self.together:
-            return  # by a predecessor, before it died
+            return True  # by a predecessor, before it died
         at = self.written[writer] % self.ring
         if self.together > 1:
             at = (at + np.arange(self.together)) % self.ring
@@ -161,6 +161,7 @@ class Table(Store):
             stripe[writer, at] = leaf
         fence()
         self.written[writer] += self.together
+        return False
 
     def draw(self, how: Sample, rng: np.random.Generator, first: int, count: int, reader: int = 0) -> Leaves:
         """A batch for each of `count` passes, along a first axis."""

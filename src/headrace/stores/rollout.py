@@ -100,16 +100,19 @@ class Trajectories(Store):
         first = self.queues[0][writer]
         return None if first.produced > number else first.slot()
 
-    def insert(self, rows: Leaves, writer: int, number: int) -> None:
+    def insert(self, rows: Leaves, writer: int, number: int) -> bool:
+        there = True
         for queues in self.queues:
             queue = queues[writer]
             if queue.produced > number:
                 continue  # by a predecessor, which died between two readers' queues
+            there = False
             slot = queue.slot()
             for held, row in zip(slot, rows, strict=True):
                 if held is not row:
                     held[...] = row
             queue.commit()
+        return there
 
     def draw(self, how: Take, rng: np.random.Generator, first: int, count: int, reader: int) -> Leaves:
         return join([queue.oldest() for queue in self.queues[reader]], ENVS)
