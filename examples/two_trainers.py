@@ -21,7 +21,7 @@ import headrace
 from headrace import Algorithm, Env, Learned, Reads, Replay, Rollout, Schedule, Tracked, Writes, stage
 from headrace.core import EnvError, ReplayConfig, standardised
 from headrace.core.returns import gae
-from headrace.nets import Actor, build, outputs_for
+from headrace.nets import ActorNet, build, outputs_for
 from headrace.types import Discrete
 
 
@@ -74,7 +74,7 @@ class TwoTrainers(Algorithm[TwoTrainersConfig]):
         critic = build(c, (spec.observation,), outputs, critic_key)
         clipped = optax.chain(optax.clip_by_global_norm(c.max_grad_norm), optax.adam(c.actor_learning_rate))
         return {
-            "actor": Learned(Actor(body, jnp.zeros(outputs), spec.action), clipped),
+            "actor": Learned(ActorNet(body, jnp.zeros(outputs), spec.action), clipped),
             "critic": Learned(critic, optax.adam(c.learning_rate)),
             "target": Tracked(critic),
         }

@@ -137,7 +137,7 @@ def struct(space: Space, *batch: int) -> Tree:
             return {name: struct(part, *batch) for name, part in items}
 
 
-def native(space: Space, action: Array, xp: Any = np) -> Array:
+def native_action(space: Space, action: Array, xp: Any = np) -> Array:
     """A batch of actions as the environment itself takes them; `xp` is `jax.numpy` inside a program."""
     match space:
         case Box(shape, _, _, low, high) if low:
@@ -152,18 +152,18 @@ def native(space: Space, action: Array, xp: Any = np) -> Array:
     return action if own is None else action.reshape(-1, *own)
 
 
-def shown(space: Space) -> Tree:
+def native_obs(space: Space) -> Tree:
     """The shapes and dtypes of one observation as the environment itself shows it."""
     match space:
         case MultiDiscrete(counts, _, own):
             return jax.ShapeDtypeStruct((len(counts),) if own is None else own, jnp.dtype("int32"))
         case Dict(items):
-            return {name: shown(part) for name, part in items}
+            return {name: native_obs(part) for name, part in items}
         case _:
             return struct(space)
 
 
-def taken(space: Space, obs: Tree) -> Tree:
+def from_native_obs(space: Space, obs: Tree) -> Tree:
     """A batch of observations that are as the environment shows them, as an actor takes them."""
     match space:
         case Discrete(_, start) if start:
@@ -171,7 +171,7 @@ def taken(space: Space, obs: Tree) -> Tree:
         case MultiDiscrete(counts, start, _):
             return obs.reshape(-1, len(counts)) - np.asarray(start or 0, np.int32)
         case Dict(items):
-            return {name: taken(part, obs[name]) for name, part in items}
+            return {name: from_native_obs(part, obs[name]) for name, part in items}
         case _:
             return obs
 

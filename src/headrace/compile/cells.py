@@ -17,7 +17,7 @@ from headrace.types import Array
 T = TypeVar("T")
 
 
-def shared(graph: Graph, what: Any, make: Callable[[], T]) -> T:
+def cached_program(graph: Graph, what: Any, make: Callable[[], T]) -> T:
     """A program of a graph: the one that another run has made already, where there is one."""
     if what not in graph.compiled:
         graph.compiled[what] = make()
@@ -32,7 +32,7 @@ def make_cells(algorithm: Any, graph: Graph, seed: int) -> dict[str, Cell]:
         return jax.tree.leaves(eqx.filter(dict(algorithm.cells(graph.spec, key)), eqx.is_array))
 
     # Not by eqx.filter_jit, which keeps every function that it was ever given, and its program.
-    made = shared(graph, "cells", lambda: jax.jit(flat))(jax.random.key(seed))
+    made = cached_program(graph, "cells", lambda: jax.jit(flat))(jax.random.key(seed))
     cells = CellLayout(cell_shapes(algorithm, graph)).cells(made)
     # Two cells that start from one module (critic and target) must not share buffers: each is donated. And a cell
     # must not change its type when it is first written, as weakly typed scalars do: all would be compiled twice.
@@ -44,10 +44,10 @@ def make_cells(algorithm: Any, graph: Graph, seed: int) -> dict[str, Cell]:
 
 def cell_shapes(algorithm: Any, graph: Graph) -> dict[str, Cell]:
     """The same without their numbers: cheap, where those come from elsewhere."""
-    return shared(graph, "shapes", lambda: cells_of(algorithm, graph.spec))
+    return cached_program(graph, "shapes", lambda: cells_of(algorithm, graph.spec))
 
 
-def held(leaf: Any) -> bool:
+def is_array_or_shape(leaf: Any) -> bool:
     """Whether a part of a cell is an array, or stands for one."""
     return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
@@ -59,7 +59,7 @@ class CellLayout:
     """
 
     def __init__(self, cells: Mapping[str, Cell]):
-        arrays, self.static = eqx.partition(dict(cells), held)
+        arrays, self.static = eqx.partition(dict(cells), is_array_or_shape)
         leaves, self.tree = jax.tree.flatten(arrays)
         self.structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
         places = jax.tree.unflatten(self.tree, range(len(leaves)))
@@ -70,7 +70,7 @@ class CellLayout:
 
     def flat(self, cells: Mapping[str, Cell]) -> list[Array]:
         """The arrays of cells such as these."""
-        return jax.tree.leaves(eqx.filter(dict(cells), held))
+        return jax.tree.leaves(eqx.filter(dict(cells), is_array_or_shape))
 
     def cells(self, flat: Sequence[Array]) -> dict[str, Cell]:
         """The cells that a list of arrays stands for."""

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.compile.cells import CellLayout, cell_shapes
-from headrace.compile.programs import Values, as_metrics, no_metrics, run_node, sometimes
-from headrace.compile.reports import SAT_OUT, Report, cells_state, learning, state_of
+from headrace.compile.programs import Values, as_metrics, no_metrics, run_if_due, run_node
+from headrace.compile.reports import SAT_OUT, Report, cells_state, reporting, state_of
 from headrace.compile.rng import PassRng, bases
 from headrace.core.cells import Learned
-from headrace.core.replicas import watching
+from headrace.core.replicas import capturing_gradients
 from headrace.graph import Graph, Node
 from headrace.types import Array, Tree
 
@@ -83,7 +83,7 @@ def apply(graph: Graph, layout: CellLayout) -> Callable[[list[Array], list[Array
                 arrays, static = eqx.partition(cell, eqx.is_array)
                 whole[name] = eqx.combine(jax.tree.map(lambda leaf: leaf + next(rest), arrays), static)
         modules = {name: whole[name].module for name in written}
-        return layout.flat(whole), Report({}, jnp.zeros((0, len(learning(nodes)))), cells_state(nodes, modules))
+        return layout.flat(whole), Report({}, jnp.zeros((0, len(reporting(nodes)))), cells_state(nodes, modules))
 
     return change
 
@@ -121,7 +121,7 @@ def _watched(
                 raise _SeveralStepsError
             found[name] = (gradient, jnp.asarray(True))
 
-        with watching(watch):
+        with capturing_gradients(watch):
             changed, output = run_node(node, cells, values, rng)
         gradients = {name: found.get(name, _nothing(cells[name])) for name in learned}
         return changed, (as_metrics(output) if node.writes else output, state_of(node, output), gradients)
@@ -129,7 +129,7 @@ def _watched(
     def skip(cells: dict[str, Any]) -> Any:
         return cells, (no_metrics(node), jnp.float32(SAT_OUT), {name: _nothing(cells[name]) for name in learned})
 
-    return sometimes(node, cells, rng, run, skip)
+    return run_if_due(node, cells, rng, run, skip)
 
 
 def _nothing(cell: Learned) -> Tree:

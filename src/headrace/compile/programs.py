@@ -71,7 +71,7 @@ class Programs:
             metrics: dict[str, Tree] = {}
             states: list[Array] = []
             for node in nodes:
-                whole, (output, state) = _maybe(node, whole, values, rng)
+                whole, (output, state) = _run_node_if_due(node, whole, values, rng)
                 values[node.id] = jax.tree.leaves(output)
                 if node.writes:
                     metrics[node.id] = output
@@ -124,17 +124,17 @@ def _arguments(node: Node, values: Values, rng: PassRng) -> dict[str, Any]:
     return data | ({"key": node_key(node, rng)} if node.function.signature.wants_key else {})
 
 
-def _maybe(node: Node, cells: dict[str, Any], values: Values, rng: PassRng) -> tuple[dict[str, Any], Tree]:
+def _run_node_if_due(node: Node, cells: dict[str, Any], values: Values, rng: PassRng) -> tuple[dict[str, Any], Tree]:
     """Run a node in the passes it is meant for; beside what it yields, what became of it."""
 
     def run(cells: dict[str, Any]) -> tuple[dict[str, Any], Tree]:
         changed, output = run_node(node, cells, values, rng)
         return changed, (output if node.every == 1 else as_metrics(output), state_of(node, output))
 
-    return sometimes(node, cells, rng, run, lambda cells: (cells, (no_metrics(node), jnp.float32(SAT_OUT))))
+    return run_if_due(node, cells, rng, run, lambda cells: (cells, (no_metrics(node), jnp.float32(SAT_OUT))))
 
 
-def sometimes(
+def run_if_due(
     node: Node,
     cells: dict[str, Any],
     rng: PassRng,

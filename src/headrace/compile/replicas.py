@@ -13,17 +13,17 @@ from jax.sharding import PartitionSpec as P
 from headrace.compile.programs import as_metrics
 from headrace.core.replicas import Replicas, averaged, reducing
 from headrace.graph import Graph, Plan, trace
-from headrace.graph.plan import share_of
+from headrace.graph.plan import replica_algorithm
 from headrace.types import Array, Tree
 
 AXIS = "replicas"
 
 
-def part_of(plan: Plan, algorithm: Any) -> Graph:
+def replica_graph(plan: Plan, algorithm: Any) -> Graph:
     """The graph of one replica of the whole loop: with its share of environments, store and batches."""
     if plan.shares == 1:
         return plan.graph
-    small = share_of(plan, algorithm)
+    small = replica_algorithm(plan, algorithm)
     return trace(small, plan.graph.spec.with_envs(small.config.num_envs))
 
 
@@ -40,7 +40,7 @@ def _mean(tree: Tree) -> Tree:
     return jax.tree.unflatten(structure, means)
 
 
-def together(function: Callable[..., Any], number: int, inputs: Any, outputs: Any, mesh: Any = None) -> Any:
+def over_replicas(function: Callable[..., Any], number: int, inputs: Any, outputs: Any, mesh: Any = None) -> Any:
     """`function` for replicas that learn as one.
 
     `inputs` and `outputs` say, as `vmap` has it, what has an axis of replicas in front (0) and what they have in common

@@ -49,7 +49,7 @@ class Divergence(NamedTuple):
         return f"stage '{self.node.id}' diverged at update {self.update}: {what} is not finite"
 
 
-def learning(nodes: Iterable[Node]) -> list[Node]:
+def reporting(nodes: Iterable[Node]) -> list[Node]:
     """Those of some nodes that report: the columns of `Report.state`."""
     return [node for node in nodes if node.writes]
 
@@ -62,7 +62,7 @@ def state_of(node: Node, output: Tree) -> Array:
 
 def cells_state(nodes: Iterable[Node], changed: Mapping[str, Tree]) -> Array:
     """For each learning stage: RAN, or BROKEN where a cell that it writes, or what it would change, is not finite."""
-    written = [[changed[bound.cell] for bound in node.writes] for node in learning(nodes)]
+    written = [[changed[bound.cell] for bound in node.writes] for node in reporting(nodes)]
     sums = [[_sum(leaf) for leaf in jax.tree.leaves(each) if _real(leaf)] for each in written]
     states = [_state([jnp.isfinite(total) for total in each]) for each in sums]
     return jnp.stack(states) if states else jnp.zeros(0, jnp.float32)
@@ -94,7 +94,7 @@ def metric_names(graph: Graph) -> dict[tuple[str, str], str]:
 def find_divergence(nodes: Sequence[Node], report: Report, first: int) -> Divergence | None:
     """The first thing that is not finite in a program that began with pass `first`; None if all is well."""
     state, cells = np.asarray(report.state), np.asarray(report.cells)
-    stages = learning(nodes)
+    stages = reporting(nodes)
     for number, column in np.argwhere(state > RAN)[:1]:
         node = stages[column]
         values = [np.asarray(report.metrics[node.id][name])[number] for name in node.output]
@@ -116,12 +116,12 @@ class Measured(NamedTuple):
         return float(np.asarray(self.values, np.float64)[self.ran].mean())
 
 
-def measured(nodes: Sequence[Node], report: Report, names: dict[tuple[str, str], str]) -> dict[str, Measured]:
+def metrics_by_name(nodes: Sequence[Node], report: Report, names: dict[tuple[str, str], str]) -> dict[str, Measured]:
     """The metrics, by name, of the stages that ran in a program."""
     ran = np.asarray(report.state) >= RAN
     return {
         names[node.id, name]: Measured(value, ran[:, column])
-        for column, node in enumerate(learning(nodes))
+        for column, node in enumerate(reporting(nodes))
         if ran[:, column].any()
         for name, value in report.metrics[node.id].items()
     }

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from headrace.core.replicas import agree
+from headrace.core.replicas import reduce_gradient
 from headrace.types import Array, Tree
 
 
@@ -37,7 +37,7 @@ class Learned(eqx.Module):
         Returns the changed cell and the loss; with `has_aux`, where `loss` returns a pair, the pair.
         """
         value, gradient = eqx.filter_value_and_grad(loss, has_aux=has_aux)(self.module)
-        return self.descend(agree(self, gradient)), value
+        return self.descend(reduce_gradient(self, gradient)), value
 
     def descend(self, gradient: Tree) -> Learned:
         """One optimiser step down a gradient."""

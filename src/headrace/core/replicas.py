@@ -42,7 +42,7 @@ def reducing(replicas: Replicas) -> Iterator[None]:
 
 
 @contextmanager
-def watching(watch: Callable[[Any, Tree], None]) -> Iterator[None]:
+def capturing_gradients(watch: Callable[[Any, Tree], None]) -> Iterator[None]:
     """Have `watch(cell, gradient)` called for every gradient computed in this block."""
     token = _watch.set(watch)
     try:
@@ -51,7 +51,7 @@ def watching(watch: Callable[[Any, Tree], None]) -> Iterator[None]:
         _watch.reset(token)
 
 
-def agree(cell: Any, gradient: Tree) -> Tree:
+def reduce_gradient(cell: Any, gradient: Tree) -> Tree:
     """The gradient of a cell by which all replicas step."""
     watch = _watch.get()
     if watch is not None:

@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import Annotated, Any, Protocol, get_args
 
 from headrace.errors import LoopError, nearest
+from headrace.types import EnvSpec, Tree
 
 
 class Use(Enum):
@@ -54,23 +55,33 @@ class Signature:
         return self.reads + self.writes
 
 
-class Recorder(Protocol):
-    """Whoever is tracing a loop."""
+class LoopTracer(Protocol):
+    """What handles and stages report to while a loop is traced; `headrace.graph.trace` has the one there is."""
+
+    spec: EnvSpec
+    nodes: list[Any]
+    times: int
+
+    def add(self, kind: Any, name: str, inputs: dict[str, Any], output: Tree, **more: Any) -> Tree: ...
+
+    def keep(self, store: str, value: Tree) -> None: ...
+
+    def symbols(self, node_id: str, output: Tree) -> Tree: ...
 
     def stage(self, stage: BoundStage, data: tuple[Any, ...], options: dict[str, Any]) -> Any: ...
 
 
-_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+_tracer: ContextVar[LoopTracer | None] = ContextVar("tracer", default=None)
 
 
 @contextmanager
-def recording(recorder: Recorder | None) -> Iterator[None]:
+def tracing(tracer: LoopTracer | None) -> Iterator[None]:
     """Let stages called in this block record themselves; None lets them run as plain functions."""
-    token = _recorder.set(recorder)
+    token = _tracer.set(tracer)
     try:
         yield
     finally:
-        _recorder.reset(token)
+        _tracer.reset(token)
 
 
 class Stage:
@@ -134,9 +145,9 @@ class BoundStage:
         return self.stage.signature
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        recorder = _recorder.get()
-        if recorder is not None:
-            return recorder.stage(self, args, kwargs)
+        tracer = _tracer.get()
+        if tracer is not None:
+            return tracer.stage(self, args, kwargs)
         return self.stage.function(self.algorithm, *args, **kwargs)
 
 

@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
+from headrace.core.stage import LoopTracer
 from headrace.errors import LoopError, nearest
-from headrace.types import EnvSpec, Tree
+from headrace.types import Tree
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,6 @@ class Symbol:
     __neg__ = __getitem__ = __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __invert__ = __iter__ = _refuse
 
 
-class Recorder(Protocol):
-    """Whoever records what the handles are asked for."""
-
-    spec: EnvSpec
-    nodes: list[Any]
-    times: int
-
-    def add(self, kind: Any, name: str, inputs: dict[str, Any], output: Tree, **more: Any) -> Tree: ...
-
-    def keep(self, store: str, value: Tree) -> None: ...
-
-    def symbols(self, node_id: str, output: Tree) -> Tree: ...
-
-
 def checked(method: Callable[..., Any]) -> Any:
     """A handle's method that refuses in a sentence what it does not take."""
     signature = inspect.signature(method)
@@ -98,14 +85,14 @@ class Handle:
         raise LoopError(f"'{self.name}' has no '{word}'{nearest(word, known)} (it has {', '.join(known)}).")
 
 
-def whole(called: str, **given: tuple[Any, int]) -> None:
+def require_whole(called: str, **given: tuple[Any, int]) -> None:
     """Refuse what is not a whole number of at least so many."""
     for name, (value, least) in given.items():
         if not (isinstance(value, int) and value >= least):
             raise LoopError(f"{called} takes a whole number of at least {least} as {name}, got {value!r}.")
 
 
-def leading(tracer: Recorder, called: str, value: Tree) -> tuple[int, ...]:
+def leading(tracer: LoopTracer, called: str, value: Tree) -> tuple[int, ...]:
     """The axes that all of what a store is given begins with: `[num_envs]`, or `[steps, num_envs]` of a trajectory."""
     step = next((node for node in tracer.nodes if node.name == "env.step"), None)
     if step is None:

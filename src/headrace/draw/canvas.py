@@ -71,7 +71,7 @@ class Flow:
 
 
 @dataclass
-class Box:
+class FragmentBox:
     """A fragment, its nodes from top to bottom, and the lanes beside them."""
 
     fragment: Fragment
@@ -127,17 +127,17 @@ class Link:
 
 
 @dataclass
-class Layout:
+class Drawing:
     """Everything that is drawn, in its place."""
 
-    columns: list[list[Box]]
+    columns: list[list[FragmentBox]]
     links: list[Link]
     nodes: dict[str, Rect] = field(default_factory=dict)
     width: float = 0.0
     height: float = 0.0
 
     @property
-    def boxes(self) -> list[Box]:
+    def boxes(self) -> list[FragmentBox]:
         return [box for column in self.columns for box in column]
 
     def ends(self, gutter: int, side: Side) -> list[End]:

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from headrace.draw.canvas import (
-    Box,
+    Drawing,
     End,
     Flow,
-    Layout,
+    FragmentBox,
     Link,
     Rect,
     Side,
@@ -54,7 +54,7 @@ CLEAR = 12.0
 """Between the level of a label and an arrow that is not its own: the rounded corners must not touch."""
 
 
-def layout(plan: Plan, width: float) -> Layout:
+def layout(plan: Plan, width: float) -> Drawing:
     """Place a plan, in at least this width, and within a page's if it can be."""
     natural = _columns(plan)
     best = _laid(plan, natural, width)
@@ -70,13 +70,13 @@ def layout(plan: Plan, width: float) -> Layout:
     return best
 
 
-def _laid(plan: Plan, columns: list[list[Fragment]], width: float) -> Layout:
+def _laid(plan: Plan, columns: list[list[Fragment]], width: float) -> Drawing:
     """Place a plan whose fragments stand in these columns."""
     boxes = [[_box(plan, fragment) for fragment in column] for column in columns]
     where = {node.id: i for i, column in enumerate(boxes) for box in column for node in box.nodes}
     edges = {(edge.source, edge.target, edge.what): edge for edge in plan.graph.edges}
     links = [_link(cut, edges.get((cut.source, cut.target, cut.what)), where) for cut in plan.cuts]
-    drawn = Layout(boxes, links)
+    drawn = Drawing(boxes, links)
     above = _rows(link for link in links if link.rising)
     top = TITLE + sum(map(_row_height, above))
     ports = _ports(drawn)
@@ -96,7 +96,7 @@ def _laid(plan: Plan, columns: list[list[Fragment]], width: float) -> Layout:
     return drawn
 
 
-def _box(plan: Plan, fragment: Fragment) -> Box:
+def _box(plan: Plan, fragment: Fragment) -> FragmentBox:
     nodes = [plan.graph.by_id[node] for node in fragment.nodes if node in plan.graph.by_id]
     rows = {node.id: i for i, node in enumerate(nodes)}
     merged: dict[tuple[str, str, str], list[str]] = defaultdict(list)
@@ -109,7 +109,7 @@ def _box(plan: Plan, fragment: Fragment) -> Box:
         if not flow.down:
             _pack(lanes[flow.source.side], flow, lambda flow: sorted((rows[flow.source.node], rows[flow.target.node])))
     beside = [2 * (flow.label.w + 12) for flow in flows if flow.down]
-    return Box(fragment, nodes, flows, lanes, max([140.0, *map(_node_width, nodes), *beside]))
+    return FragmentBox(fragment, nodes, flows, lanes, max([140.0, *map(_node_width, nodes), *beside]))
 
 
 def _flow(kind: str, names: list[str], rows: dict[str, int], source: str, target: str) -> Flow:
@@ -202,7 +202,7 @@ def _place_rows(rows: list[list[Link]], y: float) -> float:
     return y
 
 
-def _place_across(drawn: Layout, lanes: list[list[int]], width: float) -> None:
+def _place_across(drawn: Drawing, lanes: list[list[int]], width: float) -> None:
     """Give every column its width and every gutter room for its lanes and labels, and everything its place in them."""
     over = [[link.label.w for link in drawn.links if i in link.over] for i in range(len(drawn.columns))]
     widths = [max([*map(_box_width, column), *over[i]]) for i, column in enumerate(drawn.columns)]
@@ -229,19 +229,19 @@ def _place_across(drawn: Layout, lanes: list[list[int]], width: float) -> None:
             end.goal = (link.label.right if end.side == "left" else link.label.x, end.goal[1])
 
 
-def _box_width(box: Box) -> float:
+def _box_width(box: FragmentBox) -> float:
     title = text_width(box.fragment.id, 15) + 70
     return 2 * PAD + max(box.inner_width, title, text_width(place_words(box.fragment, " · "), 11))
 
 
-def _gutter_width(drawn: Layout, gutter: int, lanes: int) -> float:
+def _gutter_width(drawn: Drawing, gutter: int, lanes: int) -> float:
     labels = [link.label.w for link in drawn.labelled(gutter)]
     if not lanes:
         return 48.0 if gutter + 1 < len(drawn.columns) else 0.0
     return 2 * SHOULDER + LANE * lanes + max(labels, default=0.0)
 
 
-def _place_nodes(drawn: Layout, ports: Ports, top: float) -> None:
+def _place_nodes(drawn: Drawing, ports: Ports, top: float) -> None:
     """Stack fragments in their column and nodes in their fragment; short columns stand in the middle."""
     heights = {node.id: _node_height(ports, node) for box in drawn.boxes for node in box.nodes}
     for box in drawn.boxes:
@@ -256,7 +256,7 @@ def _place_nodes(drawn: Layout, ports: Ports, top: float) -> None:
             y += box.rect.h + 2 * GAP
 
 
-def _stack_nodes(drawn: Layout, box: Box, heights: dict[str, float]) -> None:
+def _stack_nodes(drawn: Drawing, box: FragmentBox, heights: dict[str, float]) -> None:
     y = box.rect.y + HEADER
     for node in box.nodes:
         drawn.nodes[node.id] = Rect(0, y, box.node_width, heights[node.id])
@@ -268,7 +268,7 @@ def _node_height(ports: Ports, node: Node) -> float:
     return max(34 + 21.0 * len(tag_rows(node)), PORT * (most + 1))
 
 
-def _ports(drawn: Layout) -> Ports:
+def _ports(drawn: Drawing) -> Ports:
     """What touches each side of each node: the end, which way it leaves the columns, and the node at its other end."""
     ports: Ports = defaultdict(list)
     arrows = [(flow.source, flow.target, 0) for box in drawn.boxes for flow in box.flows if not flow.down]
@@ -279,7 +279,7 @@ def _ports(drawn: Layout) -> Ports:
     return ports
 
 
-def _place_ports(drawn: Layout, ports: Ports) -> None:
+def _place_ports(drawn: Drawing, ports: Ports) -> None:
     """Spread ports over the side of their node, in the order of where they lead."""
     for (node, _), touching in ports.items():
         rect = drawn.nodes[node]
@@ -288,7 +288,7 @@ def _place_ports(drawn: Layout, ports: Ports) -> None:
             end.y = rect.y + rect.h * (i + 1) / (len(touching) + 1)
 
 
-def _place_labels(drawn: Layout, gutter: int, top: float) -> float:
+def _place_labels(drawn: Drawing, gutter: int, top: float) -> float:
     """Stack the labels of a gutter near the middle of their arrows; return where they end."""
     links = sorted(drawn.labelled(gutter), key=_wish)
     if not links:
@@ -310,7 +310,7 @@ def _wish(link: Link) -> float:
     return (link.source.y + link.target.y) / 2
 
 
-def _settle(drawn: Layout, gutter: int, link: Link, lowest: float) -> None:
+def _settle(drawn: Drawing, gutter: int, link: Link, lowest: float) -> None:
     """Make an arrow straight where its label is nearly level with a port, and keep it off every other port's level."""
     for end in (link.source, link.target):
         step = end.y - link.label.middle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from headrace.draw.canvas import Box, Flow, Layout, Link, Point, Rect, tag_rows, tag_width, text_width
+from headrace.draw.canvas import Drawing, Flow, FragmentBox, Link, Point, Rect, tag_rows, tag_width, text_width
 from headrace.draw.layout import MARGIN, PAD, layout
 from headrace.draw.words import often_words, place_words
 from headrace.graph.ir import Node
@@ -65,7 +65,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
-def _picture(drawn: Layout) -> Iterator[str]:
+def _picture(drawn: Drawing) -> Iterator[str]:
     for box in drawn.boxes:
         yield from _fragment(box)
     for box in drawn.boxes:
@@ -78,7 +78,7 @@ def _picture(drawn: Layout) -> Iterator[str]:
             yield from _node(node, drawn.nodes[node.id])
 
 
-def _fragment(box: Box) -> Iterator[str]:
+def _fragment(box: FragmentBox) -> Iterator[str]:
     fragment, rect = box.fragment, box.rect
     for behind in range(min(fragment.replicas - 1, 2), 0, -1):
         card = Rect(rect.x + 5 * behind, rect.y - 5 * behind, rect.w, rect.h)
@@ -142,7 +142,7 @@ def _link(link: Link) -> Iterator[str]:
     yield _text(pill.x + 7, pill.y + 12, link.pill, 10, CARD)
 
 
-def _legend(drawn: Layout) -> tuple[list[str], float]:
+def _legend(drawn: Drawing) -> tuple[list[str], float]:
     """What colours, tags and lines mean, and the height of the whole drawing."""
     parts: list[str] = []
     x, y = MARGIN, drawn.height + 30

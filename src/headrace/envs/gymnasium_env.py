@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from headrace.envs.base import Step, seeds
-from headrace.envs.spaces import Actions, MisfitError, Rows, choices, observations
+from headrace.envs.spaces import Actions, MisfitError, ObsBuffer, choices, observations
 from headrace.envs.stepped import Stepped, quiet
 from headrace.errors import EnvError, sentence
 from headrace.types import MASK, Array, EnvSpec, Tree
@@ -108,7 +108,7 @@ class GymnasiumEnv(Stepped):
         everything = {MASK: np.ones(mask.given, bool)}
         return [everything if i in ended and MASK not in info else info for i, info in enumerate(infos)]
 
-    def _reset_one(self, index: int, obs: Rows, seed: int | None) -> None:
+    def _reset_one(self, index: int, obs: ObsBuffer, seed: int | None) -> None:
         try:
             seen, info = _reset(self._envs[index], seed)
             obs.write(index, seen, info)
@@ -117,7 +117,7 @@ class GymnasiumEnv(Stepped):
 
     def _blame_step(self, led_to: list[Any], error: Exception) -> EnvError:
         """Find the environment whose step could not be taken in, by taking them in one by one."""
-        scratch = Rows(self._observations, len(led_to))
+        scratch = ObsBuffer(self._observations, len(led_to))
         for index, one in enumerate(led_to):
             try:
                 if not (isinstance(one, tuple) and len(one) == 5):

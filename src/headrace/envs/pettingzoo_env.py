@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from headrace.envs.base import Step, no_such_argument, numbers, optional, seeds
-from headrace.envs.spaces import Actions, MisfitError, Observations, Rows, observations
+from headrace.envs.spaces import Actions, MisfitError, ObsBuffer, Observations, observations
 from headrace.envs.stepped import Stepped, quiet
 from headrace.errors import EnvError, nearest, sentence
 from headrace.types import Array, Box, Discrete, EnvSpec, MultiDiscrete, Space, Tree
@@ -99,7 +99,7 @@ class PettingZooEnv(Stepped):
         self._require_finite(buffers.obs.tree, "a first observation")
         return Step(self._shown(buffers.obs), buffers.reward, buffers.terminated, buffers.truncated, next_obs)
 
-    def _shown(self, rows: Rows) -> Tree:
+    def _shown(self, rows: ObsBuffer) -> Tree:
         """What teams see: a row for each agent."""
         return rows.tree.reshape(self.spec.num_envs, len(self._agents), -1)
 
@@ -110,7 +110,7 @@ class PettingZooEnv(Stepped):
                 f"and not for the others; headrace plays teams that stay together: wrap it so that all end at once."
             )
 
-    def _reset_one(self, index: int, rows: Rows, seed: int | None) -> None:
+    def _reset_one(self, index: int, rows: ObsBuffer, seed: int | None) -> None:
         try:
             seen, _ = self._envs[index].reset(seed=seed)
             for place, agent in enumerate(self._agents):
@@ -118,7 +118,7 @@ class PettingZooEnv(Stepped):
         except Exception as error:
             raise self._blame(index, error) from error
 
-    def _take_in(self, rows: Rows, seen: list[Any]) -> None:
+    def _take_in(self, rows: ObsBuffer, seen: list[Any]) -> None:
         try:
             rows.gather(seen, ())
         except (MisfitError, TypeError, ValueError):

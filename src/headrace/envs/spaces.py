@@ -120,7 +120,7 @@ class Observations:
         return tree
 
 
-class Rows:
+class ObsBuffer:
     """Preallocated arrays for the observations of environments that are stepped one by one."""
 
     def __init__(self, layout: Observations, num_envs: int):
@@ -156,7 +156,7 @@ class Rows:
         for row, info in enumerate(infos):
             self._write_mask(row, info)
 
-    def copy(self, other: Rows) -> None:
+    def copy(self, other: ObsBuffer) -> None:
         """Take over the arrays of another."""
         if not isinstance(self.tree, dict):
             np.copyto(self.tree, other.tree)
@@ -301,7 +301,7 @@ def permitted(mask: Any, counts: tuple[int, ...]) -> Array:
 def not_finite(tree: Tree, num_envs: int) -> int | None:
     """The first environment with a number that is infinite or NaN."""
     for array in tree.values() if isinstance(tree, dict) else (tree,):
-        # As `Buffers.sound`.
+        # As `StepBuffers.sound`.
         if array.dtype == np.float32 and not math.isfinite(np.vdot(array, array)):
             bad = ~np.isfinite(array.reshape(num_envs, -1)).all(axis=1)
             if bad.any():

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from headrace.envs.base import Episode, LocalEnv, numbers
-from headrace.envs.spaces import MisfitError, Observations, Rows
+from headrace.envs.spaces import MisfitError, ObsBuffer, Observations
 from headrace.errors import EnvError, sentence
 from headrace.types import EnvSpec
 
@@ -26,7 +26,7 @@ class Stepped(LocalEnv):
         super().__init__(spec)
         self._envs = list(envs)
         self._render = render
-        self._buffers = [Buffers(layout, spec.num_envs, team) for _ in range(2)]
+        self._buffers = [StepBuffers(layout, spec.num_envs, team) for _ in range(2)]
         self._none = np.zeros(spec.num_envs, bool)
         self._turn = 0
         self._start()
@@ -64,7 +64,7 @@ class Stepped(LocalEnv):
             self._began[index] = self._count
             self._returns[index] = 0.0
 
-    def _next_buffers(self) -> Buffers:
+    def _next_buffers(self) -> StepBuffers:
         self._turn ^= 1
         return self._buffers[self._turn]
 
@@ -74,12 +74,12 @@ class Stepped(LocalEnv):
         return EnvError(f"'{self.spec.id}' (environment {index}) {what} at step {self._count}.")
 
 
-class Buffers:
+class StepBuffers:
     """The arrays of one step."""
 
     def __init__(self, layout: Observations, num_envs: int, team: int):
-        self.obs = Rows(layout, num_envs * team)
-        self.next_obs = Rows(layout, num_envs * team)
+        self.obs = ObsBuffer(layout, num_envs * team)
+        self.next_obs = ObsBuffer(layout, num_envs * team)
         self.reward = np.zeros(num_envs, np.float32)
         self.terminated = np.zeros(num_envs, bool)
         self.truncated = np.zeros(num_envs, bool)

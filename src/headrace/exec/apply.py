@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from headrace.compile.cells import shared
+from headrace.compile.cells import cached_program
 from headrace.compile.gradients import apply, gradient
 from headrace.compile.programs import Programs
 from headrace.compile.rng import PassRng
@@ -31,7 +31,7 @@ class GradientWorker:
         self.learn, self.fabric, self.replica = learn, fabric, replica
         graph = learn.programs.graph
         compute = gradient(graph, learn.programs.cell_layout)
-        self.program = shared(graph, ("gradients", jit), lambda: jit(compute))
+        self.program = cached_program(graph, ("gradients", jit), lambda: jit(compute))
         self.nodes = graph.where(domain="learn", kind="stage")
         plan = fabric.sections.plan
         self.loops = plan.shares
@@ -79,7 +79,7 @@ class Applier:
         self.fabric, self.cells, self.reported = fabric, cells, reported
         graph = programs.graph
         change = apply(graph, programs.cell_layout)
-        self.program = shared(graph, ("applying", jit), partial(jit, change, donate_argnums=0))
+        self.program = cached_program(graph, ("applying", jit), partial(jit, change, donate_argnums=0))
         self.nodes = graph.where(domain="learn", kind="stage")
         self.loops = fabric.sections.plan.shares
 

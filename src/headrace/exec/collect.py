@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.compile.cells import shared
+from headrace.compile.cells import cached_program
 from headrace.compile.programs import Programs
 from headrace.compile.rng import PassRng, bases
 from headrace.core.symbols import Ref
@@ -26,9 +26,9 @@ from headrace.fabric.base import Fabric
 from headrace.graph.ir import Node
 from headrace.graph.sections import Section, kept_steps, refs_of, segments, wanted_of
 from headrace.shm.stream import Sender
+from headrace.stores import Leaves
 from headrace.types import Tree
 
-Leaves = list[Any]
 Pass = Iterator[Callable[[], bool]]
 """A pass under way: yields what it waits for, and is to be resumed when that is true."""
 
@@ -47,13 +47,13 @@ class Call:
         self.places = programs.places(nodes)
         read = programs.reader(nodes, self.wanted)
         what = ("call", tuple(own), tuple(self.wanted), jit)
-        self.program = shared(programs.graph, what, lambda: jit(read))
+        self.program = cached_program(programs.graph, what, lambda: jit(read))
 
     def __call__(self, modules: tuple[Any, ...], values: dict[str, Any], rng: PassRng) -> Leaves:
         return [np.asarray(leaf) for leaf in self.program(modules, {name: values[name] for name in self.given}, rng)]
 
 
-class Operation(NamedTuple):
+class PassOperation(NamedTuple):
     """Something that a pass does in its turn."""
 
     kind: Literal["observe", "call", "step", "store"]
@@ -173,7 +173,7 @@ class Lane:
             for node in operation.nodes:
                 self.hand_over(node, number, i)
 
-    def do(self, operation: Operation, number: int, i: int) -> None:
+    def do(self, operation: PassOperation, number: int, i: int) -> None:
         """Do what is next in a step."""
         kind, nodes, _, call, modules = operation
         if call is not None:
@@ -196,11 +196,11 @@ class Lane:
         collect, at = self.collect, number * self.collect.times + i
         assert self.env is not None
         if self.made:
-            self.values[node] = self.nowhere()
+            self.values[node] = self.truncated_outcome()
             return
         if self.closing:
             self.closing = False
-            self.keep(node, i, self.nowhere())
+            self.keep(node, i, self.truncated_outcome())
             self.observed = self.fresh
         else:
             self.env.send(self.values[collect.action.node][collect.action.leaf])
@@ -213,7 +213,7 @@ class Lane:
         if self.scratch is not None:
             self.scratch.keep(at + 1, self.observed)
 
-    def nowhere(self) -> Leaves:
+    def truncated_outcome(self) -> Leaves:
         """What a step leads to that no environment makes: the episode is cut short where it was."""
         size = len(self.observed[0])
         over = np.ones(size, bool)
@@ -315,9 +315,9 @@ class Collect:
         """Whether a node runs at every step of a pass, not once after them."""
         return self._stepwise[node]
 
-    def _operations(self, nodes: Sequence[Node], all_: Sequence[Node], own: set[str], jit: Any) -> list[Operation]:
+    def _operations(self, nodes: Sequence[Node], all_: Sequence[Node], own: set[str], jit: Any) -> list[PassOperation]:
         """What to do, in order."""
-        made: list[Operation] = []
+        made: list[PassOperation] = []
         had: set[str] = set()
 
         def waits(nodes: Sequence[Node]) -> tuple[str, ...]:
@@ -333,7 +333,7 @@ class Collect:
                 others = [node for node in all_ if node.id not in inside]
                 self.calls.append(Call(self.programs, group, wanted_of(group, others, self.outside), jit))
                 names = tuple(node.id for node in group)
-                made.append(Operation("call", names, waits(group), self.calls[-1], len(self.calls) - 1))
+                made.append(PassOperation("call", names, waits(group), self.calls[-1], len(self.calls) - 1))
             run.clear()
 
         for node in nodes:
@@ -342,7 +342,7 @@ class Collect:
                 continue
             flush()
             kind: Any = {"env.observe": "observe", "env.step": "step"}.get(node.name, "store")
-            made.append(Operation(kind, (node.id,), waits([node])))
+            made.append(PassOperation(kind, (node.id,), waits([node])))
         flush()
         return made
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from headrace.compile.cells import shared
+from headrace.compile.cells import cached_program
 from headrace.compile.programs import Programs, Values
 from headrace.compile.reports import Report
 from headrace.compile.rng import PassRng, bases, draws
@@ -98,7 +98,7 @@ class Learn:
             Segment(self, group, [node for other in groups if other is not group for node in other]) for group in groups
         ]
         self.calls = [
-            shared(
+            cached_program(
                 graph,
                 ("learn", tuple(node.id for node in s.nodes), tuple(s.wanted), jit),
                 partial(jit, s.program, donate_argnums=0),

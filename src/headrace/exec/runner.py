@@ -57,12 +57,13 @@ class Runner:
         self.pace = Pace.of(sections, fragment.id, replica) if fragment.nodes else None
         self.collected = sections.graph.collected
         self.learns = [
-            Learn(section, replica, fabric, programs, self.cells, host.seed, host.heed) for section in learning
+            Learn(section, replica, fabric, programs, self.cells, host.seed, host.check_divergence)
+            for section in learning
         ]
         for learn in self.learns if plan.gradients == "reduce" and plan.shares > 1 else ():
             learn.calls = [joined(segment.program, plan.shares) for segment in learn.segments]
         self.worker = GradientWorker(self.learns[0], fabric, replica) if self.sends and self.learns else None
-        self.applier = Applier(fabric, programs, self.cells, host.heed) if applies else None
+        self.applier = Applier(fabric, programs, self.cells, host.check_divergence) if applies else None
         self.collect: Collect | None = None
         self.place = -1
         if collecting is not None:
@@ -156,7 +157,7 @@ class Runner:
             return False
         if self.cells.readers and self.worker is None:
             ledger.lag(self.place, self.cells.lag())
-        ledger.report(self.who, collect.drain())
+        ledger.add_episodes(self.who, collect.drain())
         if self.worker is not None and not self.drive(self.worker.run(number, self.cells.refresh)):
             return False
         fence()
@@ -279,5 +280,5 @@ class Runner:
         if self.replica == 0:
             for learn in self.learns:
                 for nodes, report in learn.reports:
-                    self.ledger.note(nodes, report)
+                    self.ledger.record_metrics(nodes, report)
         self.count()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.compile.reports import Divergence, Report, measured, metric_names
+from headrace.compile.reports import Divergence, Report, metric_names, metrics_by_name
 from headrace.envs import SUCCESS, Episode
 from headrace.graph import Node
 from headrace.graph.sections import Sections
@@ -138,7 +138,7 @@ class Ledger:
         if versions > lags[2]:
             lags[2] = versions
 
-    def report(self, who: int, episodes: list[Episode]) -> None:
+    def add_episodes(self, who: int, episodes: list[Episode]) -> None:
         """Hand over the episodes that a process finished."""
         for episode in episodes:
             said = [episode.info.get(name, math.nan) for name in self.said]
@@ -159,17 +159,17 @@ class Ledger:
             since[who] = newest
         return found
 
-    def note(self, nodes: Sequence[Node], report: Report) -> None:
+    def record_metrics(self, nodes: Sequence[Node], report: Report) -> None:
         """Say what learning measured: means over the fused passes, of those that ran."""
         places = list(self.names.values())
-        for name, value in measured(nodes, report, self.names).items():
+        for name, value in metrics_by_name(nodes, report, self.names).items():
             self._metrics[places.index(name)] = float(value), 1
 
     def metrics(self) -> dict[str, Any]:
         """What learning last measured, by name."""
         return {name: float(v) for name, (v, known) in zip(self.names.values(), self._metrics, strict=False) if known}
 
-    def tell(self, found: Divergence) -> None:
+    def report_divergence(self, found: Divergence) -> None:
         """Say that a stage has diverged: where it did first."""
         row = self._diverged[[node.id for node in self.learns].index(found.node.id)]
         if not row[0]:

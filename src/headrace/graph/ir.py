@@ -14,23 +14,23 @@ from headrace.core.symbols import Ref
 from headrace.stores import Draw, Fill
 from headrace.types import EnvSpec, Tree, tree_bytes
 
-Kind = Literal["env", "stage", "store"]
+NodeKind = Literal["env", "stage", "store"]
 Role = Literal["environment", "acting", "storing", "learning", "computing"]
-Side = Literal["collect", "learn"]
+Phase = Literal["collect", "learn"]
 """Of a store: what fills it, and what learns from it."""
 
 EdgeKind = Literal["data", "cell", "replay", "rollout", "state"]
 
 
 @dataclass(frozen=True)
-class Step:
+class StepEnv:
     """`env.step`, or all of `env.unroll`."""
 
     unrolled: bool
     """Whether one pass collects a trajectory, `[steps, num_envs, ...]`, rather than a step, `[num_envs, ...]`."""
 
 
-Operation = Step | Fill | Draw
+Operation = StepEnv | Fill | Draw
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Node:
     """One operation of the loop."""
 
     id: str
-    kind: Kind
+    kind: NodeKind
     name: str
     inputs: tuple[Any, ...]
     """For each argument a pytree with `Ref` leaves."""
@@ -63,7 +63,7 @@ class Node:
     function: Any = None
     """The stage, for nodes of that kind."""
     role: Role = "computing"
-    domain: Side = "collect"
+    domain: Phase = "collect"
     """Whether it collects, or learns from what a store gives."""
     index: int = 0
     """Its place in the graph."""
@@ -238,7 +238,7 @@ class Graph:
     def unrolled(self) -> bool:
         """Whether one pass collects a trajectory, `[steps, num_envs, ...]`, rather than a step, `[num_envs, ...]`."""
         operation = self.only("env.step").operation
-        return isinstance(operation, Step) and operation.unrolled
+        return isinstance(operation, StepEnv) and operation.unrolled
 
     @cached_property
     def domains(self) -> tuple[Domain, ...]:

@@ -259,7 +259,7 @@ def _batched(plan: Plan, cores: int) -> Plan:
     return dataclasses.replace(plan, fragments=tuple(merged if f is collector else f for f in plan.fragments))
 
 
-def share_of(plan: Plan, algorithm: Any) -> Any:
+def replica_algorithm(plan: Plan, algorithm: Any) -> Any:
     """The algorithm as one replica of the whole loop has it: with its share of environments, stores and batches."""
     return type(algorithm)(algorithm.config.share(plan.shares, batches=plan.gradients == "reduce"))
 

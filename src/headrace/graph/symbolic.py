@@ -10,16 +10,17 @@ import jax
 import jax.numpy as jnp
 
 from headrace.core.handles import Env
-from headrace.core.symbols import Handle, Recorder, Symbol, checked, is_shape, show
+from headrace.core.stage import LoopTracer
+from headrace.core.symbols import Handle, Symbol, checked, is_shape, show
 from headrace.errors import LoopError
-from headrace.graph.ir import Step
+from headrace.graph.ir import StepEnv
 from headrace.types import Outcome, Transition, Tree, struct, transition_struct
 
 
 class SymbolicEnv(Handle, Env):
     """Records what the loop asks of its environment."""
 
-    def __init__(self, tracer: Recorder):
+    def __init__(self, tracer: LoopTracer):
         self.tracer = tracer
         self.name = "env"
 
@@ -50,7 +51,7 @@ class SymbolicEnv(Handle, Env):
         obs = self.observe()
         whole = transition_struct(spec, wanted, {})
         outcome = Outcome(whole.reward, whole.terminated, whole.truncated, whole.next_obs)
-        led_to = self.tracer.add("env", "env.step", {"action": choice}, outcome, operation=Step(unrolled))
+        led_to = self.tracer.add("env", "env.step", {"action": choice}, outcome, operation=StepEnv(unrolled))
         # What was seen and done comes from where it was made: it need not pass through the environment.
         return Transition(obs, choice, led_to.reward, led_to.terminated, led_to.truncated, led_to.next_obs, extra)
 

@@ -20,10 +20,10 @@ import jax.numpy as jnp
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.core.handles import Env
-from headrace.core.stage import BoundStage, recording
+from headrace.core.stage import BoundStage, tracing
 from headrace.core.symbols import Ref, Symbol, as_struct, is_shape, show
 from headrace.errors import HeadraceError, LoopError, nearest
-from headrace.graph.ir import Bound, Edge, Graph, Node, Play, Role, Side
+from headrace.graph.ir import Bound, Edge, Graph, Node, Phase, Play, Role
 from headrace.graph.symbolic import SymbolicEnv, eval_shape, shapes
 from headrace.stores import KINDS, Draw
 from headrace.types import EnvSpec, Tree
@@ -41,7 +41,7 @@ def trace(algorithm: Algorithm[Any], spec: EnvSpec) -> Graph:
     graph = None if key is None else _traced.get(key)
     if graph is None:
         tracer = Tracer(algorithm, spec)
-        with recording(tracer):
+        with tracing(tracer):
             algorithm.loop(**_handles(algorithm, tracer))
         graph = tracer.graph()
         _check_rates(graph)
@@ -83,7 +83,7 @@ def _identity(algorithm: Algorithm[Any], spec: EnvSpec) -> Any:
 
 def cells_of(algorithm: Algorithm[Any], spec: EnvSpec) -> dict[str, Cell]:
     """The shapes of an algorithm's cells, by name."""
-    with recording(None):
+    with tracing(None):
         cells: dict[str, Cell] = eval_shape(
             lambda key: dict(algorithm.cells(spec, key)), key=jax.eval_shape(lambda: jax.random.key(0))
         )
@@ -185,7 +185,7 @@ class Tracer:
         if signature.wants_key:
             arguments["key"] = jax.eval_shape(lambda: jax.random.key(0))
         try:
-            with recording(None):
+            with tracing(None):
                 result = eval_shape(stage, **arguments)
         except HeadraceError:
             raise
@@ -228,7 +228,7 @@ class Tracer:
         step = next(i for i, node in enumerate(self.nodes) if node.name == "env.step")
 
         def settled(index: int, node: Node) -> Node:
-            domain: Side = "learn" if node.id in learning else "collect"
+            domain: Phase = "learn" if node.id in learning else "collect"
             role: Role = "computing"
             if node.kind != "stage":
                 role = "environment" if node.kind == "env" else "storing"
@@ -267,7 +267,7 @@ class Tracer:
         """What playing in so many environments records, with the cells of the loop."""
         aside = Tracer(self.algorithm, self.spec, [node for node in self.nodes if node.kind == "stage"])
         aside.spec = spec
-        with recording(aside):
+        with tracing(aside):
             env = SymbolicEnv(aside)
             env.step(self.algorithm.play(env.observe()))
         return aside.nodes
@@ -351,9 +351,9 @@ def _kind(value: Any) -> str:
 
 
 def _handles(algorithm: Algorithm[Any], tracer: Tracer) -> dict[str, Any]:
-    """A recording handle for each argument of the loop, by its annotation."""
+    """A tracing handle for each argument of the loop, by its annotation."""
     makers: dict[Any, Callable[[str], Any]] = {Env: lambda name: SymbolicEnv(tracer)}
-    makers |= {kind.handle: partial(kind.recorder, tracer) for kind in KINDS}
+    makers |= {kind.handle: partial(kind.symbolic, tracer) for kind in KINDS}
     hints = inspect.get_annotations(type(algorithm).loop, eval_str=True)
     names = list(inspect.signature(algorithm.loop).parameters)
     for name in names:

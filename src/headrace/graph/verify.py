@@ -12,7 +12,7 @@ import equinox as eqx
 from headrace.core.symbols import is_shape, show
 from headrace.errors import PlanError
 from headrace.graph.laws import LAWS
-from headrace.graph.plan import CHANNELS, GRADIENTS, Plan, repeatable, share_of
+from headrace.graph.plan import CHANNELS, GRADIENTS, Plan, repeatable, replica_algorithm
 from headrace.graph.symbolic import shapes
 from headrace.graph.trace import cells_of
 from headrace.machine import Machine
@@ -143,7 +143,7 @@ def cells_whole(plan: Plan, machine: Machine) -> None:
         return
     algorithm = graph.where(kind="stage")[0].function.algorithm
     spec = graph.spec.with_envs(graph.spec.num_envs // sets)
-    found = cells_of(share_of(plan, algorithm) if shares > 1 else algorithm, spec)
+    found = cells_of(replica_algorithm(plan, algorithm) if shares > 1 else algorithm, spec)
     acting = {bound.cell for node in graph.where(domain="collect") for bound in node.reads}
     for name in graph.cells if shares > 1 else acting:
         own, all_ = eqx.filter(found[name].module, is_shape), graph.cells[name]

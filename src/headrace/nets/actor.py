@@ -11,7 +11,7 @@ from headrace.nets.encode import action_mask
 from headrace.types import Array, Space, Tree
 
 
-class Actor(eqx.Module):
+class ActorNet(eqx.Module):
     """A distribution over actions; continuous ones share a learned deviation."""
 
     body: Any

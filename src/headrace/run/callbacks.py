@@ -12,14 +12,14 @@ from typing import Any, Literal
 from headrace.errors import CallbackError, UsageError, sentence
 from headrace.services.evaluate import Score
 
-Kind = Literal["metrics", "evaluation", "checkpoint"]
+EventKind = Literal["metrics", "evaluation", "checkpoint"]
 
 
 @dataclass(frozen=True)
 class Event:
     """What a callback is told."""
 
-    kind: Kind
+    kind: EventKind
     """metrics (a row was written), evaluation (its row was written before it) or checkpoint."""
     row: Mapping[str, Any]
     """The newest row of metrics.jsonl; empty before the first."""
@@ -56,7 +56,9 @@ class Callbacks:
         """Whether one of them stopped the run, or failed."""
         return self.stopped is not None or self.failed is not None
 
-    def tell(self, kind: Kind, row: Mapping[str, Any], score: Score | None, checkpoint: Path | None = None) -> None:
+    def call(
+        self, kind: EventKind, row: Mapping[str, Any], score: Score | None, checkpoint: Path | None = None
+    ) -> None:
         """Call every one of them; one that raises is not called again."""
         for function in list(self.functions):
 

@@ -57,7 +57,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Runs that differ in nothing but their seed."""
 
     name: str
@@ -132,7 +132,7 @@ def _score(row: dict[str, Any]) -> tuple[Any, ...]:
     return row.get("eval/version"), row[EVALUATED], row.get("eval/std_reward")
 
 
-def groups_of(runs: Sequence[Trained], say: Callable[[str], object] = print) -> list[Group]:
+def groups_of(runs: Sequence[Trained], say: Callable[[str], object] = print) -> list[SeedGroup]:
     """Runs that differ in nothing but their seed together; where a name alone would not do, it says in what.
 
     Of several runs of one seed the last counts: the same seed is no further evidence.
@@ -145,7 +145,7 @@ def groups_of(runs: Sequence[Trained], say: Callable[[str], object] = print) -> 
         seeds[run.config.seed] = run
     members = [list(seeds.values()) for seeds in held.values()]
     whats = [_what(group[0].config) for group in members]
-    return [Group(_name(what, whats), tuple(group)) for what, group in zip(whats, members, strict=True)]
+    return [SeedGroup(_name(what, whats), tuple(group)) for what, group in zip(whats, members, strict=True)]
 
 
 def _what(config: RunConfig) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def find_run(text: str) -> Path:
     return newest_run() if text == LATEST and not (Path(text) / CONFIG).exists() else Path(text)
 
 
-def describe(algorithm: Algorithm[Any]) -> tuple[str, dict[str, Any]]:
+def algorithm_record(algorithm: Algorithm[Any]) -> tuple[str, dict[str, Any]]:
     """Where the algorithm's class is found, and its settings as plain JSON."""
     return object_path(type(algorithm)), config_to_json(algorithm.config)
 

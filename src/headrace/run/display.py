@@ -45,10 +45,10 @@ class Display:
         if self.live is not None:
             self.live.update(self._panel(line, best, last))
         elif self.line is not None:
-            self.line.write(f"{self.title}: {plain(line, self._way(line, last)).strip()}")
+            self.line.write(f"{self.title}: {log_line(line, self._way(line, last)).strip()}")
         elif not self.silent and (last or line["time/elapsed_s"] - self.printed >= PLAIN_SECONDS):
             self.printed = line["time/elapsed_s"]
-            print(plain(line, self._way(line, last)), file=sys.stderr, flush=True)
+            print(log_line(line, self._way(line, last)), file=sys.stderr, flush=True)
 
     def _way(self, line: dict[str, Any], last: bool) -> str:
         """How much of the way is done and how long the rest will take, where that is known."""
@@ -128,7 +128,7 @@ def in_notebook() -> bool:
     return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
 
 
-def plain(line: dict[str, Any], way: str = "") -> str:
+def log_line(line: dict[str, Any], way: str = "") -> str:
     """A line of metrics for a log."""
     return (
         f"{line['time/elapsed_s']:7.0f} s  steps {number(line['time/env_steps']):>7}  "

@@ -23,7 +23,7 @@ from headrace.extras import needed
 from headrace.files import write_whole
 from headrace.graph import Graph
 from headrace.services.evaluate import Player
-from headrace.types import Dict, Discrete, MultiDiscrete, Space, native, shown, taken
+from headrace.types import Dict, Discrete, MultiDiscrete, Space, from_native_obs, native_action, native_obs
 from headrace.version import __version__
 
 FORMATS = ("onnx", "stablehlo")
@@ -63,7 +63,7 @@ def export_actor(graph: Graph, cells: Mapping[str, Cell], file: Path, form: str 
 
 def _inputs(graph: Graph) -> dict[str, jax.ShapeDtypeStruct]:
     """What one observation is, by the names of its parts."""
-    leaves = jax.tree_util.tree_leaves_with_path(shown(graph.spec.observation))
+    leaves = jax.tree_util.tree_leaves_with_path(native_obs(graph.spec.observation))
     return {
         ".".join(key.key for key in path if isinstance(key, DictKey)) or "observation": leaf for path, leaf in leaves
     }
@@ -75,11 +75,11 @@ def _function(graph: Graph, player: Player) -> Callable[..., Any]:
     rng = PassRng(jnp.asarray(player.bases), jnp.uint32(0))
 
     seen = graph.spec.observation
-    whole = jax.tree.structure(shown(seen))
+    whole = jax.tree.structure(native_obs(seen))
 
     def play(*parts: Any) -> Any:
-        obs = jax.tree.leaves(taken(seen, jax.tree.unflatten(whole, parts)))
-        return native(graph.spec.action, read(player.modules, {"env.observe": obs}, rng), jnp)
+        obs = jax.tree.leaves(from_native_obs(seen, jax.tree.unflatten(whole, parts)))
+        return native_action(graph.spec.action, read(player.modules, {"env.observe": obs}, rng), jnp)
 
     return play
 
@@ -136,7 +136,7 @@ def _compare(exported: Callable[..., Any], play: Callable[..., Any], seen: Space
 
 def _sample(draw: np.random.Generator, space: Space) -> Any:
     """Observations that the environment might show."""
-    leaf = shown(space)
+    leaf = native_obs(space)
     match space:
         case Dict(items):
             return {name: _sample(draw, part) for name, part in items}

@@ -26,7 +26,7 @@ from headrace.graph import Plan
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.run import checkpoint
 from headrace.run.callbacks import Callback, Callbacks, check_callbacks
-from headrace.run.directory import RunConfig, describe
+from headrace.run.directory import RunConfig, algorithm_record
 from headrace.run.display import Display
 from headrace.run.run import Run
 from headrace.run.session import Session, interruptible
@@ -115,7 +115,7 @@ def training(
         wanted,
     )
     config = replace(config, goal=asdict(goal), options={name: kept[name] for name in sorted(kept) if name != "debug"})
-    if config.runtime == "inline" and wanted.watched:
+    if config.runtime == "inline" and wanted.has_viewer:
         raise UsageError("--view and --record-every need a process of their own; use the processes runtime.")
     if config.policy == "auto":
         say = (lambda text: None) if progress is False else _say
@@ -136,7 +136,7 @@ def training(
         say = (lambda text: None) if progress is False else _say
         choice = tuned(made, env, config.policy, replicas=config.replicas, staleness=config.staleness, say=say)
         made = choice.settle(made)
-        config = replace(config, settings=describe(made)[1], replicas=choice.replicas, tuned=choice.to_json())
+        config = replace(config, settings=algorithm_record(made)[1], replicas=choice.replicas, tuned=choice.to_json())
         whole = plan(made, env, config.policy, replicas=config.replicas, staleness=config.staleness)
     if choice is not None:
         whole = graphs.verify(choice.place(whole), Machine.detect())

@@ -135,8 +135,8 @@ class Recorder:
             "eval/mean_ep_length": self.score.mean_ep_length if self.score else None,
             "eval/version": self.score.version if self.score else None,
         }
-        measured = {f"rollout/{name}": self._said(name) for name in self.log_info}
-        measured["rollout/success_rate"] = self._said(SUCCESS)
+        measured = {f"rollout/{name}": self._info_mean(name) for name in self.log_info}
+        measured["rollout/success_rate"] = self._info_mean(SUCCESS)
         measured["eval/success_rate"] = self.score.success_rate if self.score else None
         line |= {name: value for name, value in measured.items() if value is not None}
         line |= {f"train/{name}": float(value) for name, value in progress.metrics.items()}
@@ -150,7 +150,7 @@ class Recorder:
         self.last = line
         return line
 
-    def _said(self, name: str) -> float | None:
+    def _info_mean(self, name: str) -> float | None:
         """The mean of what recent episodes that say it said of themselves."""
         return _mean([episode.info[name] for episode in self.recent if name in episode.info])
 

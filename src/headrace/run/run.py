@@ -11,7 +11,7 @@ import equinox as eqx
 
 import headrace.graph as graphs
 from headrace.api import find_kind
-from headrace.compile.cells import cell_shapes, held, make_cells
+from headrace.compile.cells import cell_shapes, is_array_or_shape, make_cells
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import describe_env
@@ -107,7 +107,7 @@ def load_run(path: str | Path, named: Named, best: bool = False, command: str = 
     graph = graphs.trace(algorithm, describe_env(env, algorithm.config.num_envs))
     # The numbers come from the checkpoint; the best has but those of the actor.
     cells = make_cells(algorithm, graph, config.seed) if best else cell_shapes(algorithm, graph)
-    arrays, static = eqx.partition(cells, held)
+    arrays, static = eqx.partition(cells, is_array_or_shape)
     folder = directory / "best" if best else checkpoint.newest(directory)
     if best:
         played = {bound.cell: arrays[bound.cell].module for bound in graph.play.reads}

@@ -15,7 +15,7 @@ from headrace.run.directory import CONFIG, new_directory
 from headrace.run.launch import Training, drive, training
 from headrace.run.run import Run
 from headrace.run.session import EVAL_SHARE, Session
-from headrace.runtimes.together import Together, alike
+from headrace.runtimes.together import SeedBatch, alike
 
 
 def train_seeds(
@@ -97,7 +97,7 @@ def _loops(started: Sequence[Session | Run]) -> list[Any]:
 def _in_step(trainings: Sequence[Training], sessions: Sequence[Session]) -> list[Run]:
     """Drive all of them with one program until the last has ended."""
     loops: list[Any] = [session.runtime for session in sessions]
-    together = Together(loops)
+    together = SeedBatch(loops)
     for session in sessions:
         session.eval_share = EVAL_SHARE / len(sessions)
     going, runs, failed = list(range(len(loops))), dict[int, Run](), list[HeadraceError]()

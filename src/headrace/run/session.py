@@ -174,9 +174,9 @@ class Session:
         figures = runtime.figures() if figures is None else figures
         row = self.recorder.write(runtime.progress, self.elapsed, runtime.updates(), figures)
         self._note_members()
-        self.callbacks.tell("metrics", row, self.recorder.score)
+        self.callbacks.call("metrics", row, self.recorder.score)
         if score is not None:
-            self.callbacks.tell("evaluation", row, score)
+            self.callbacks.call("evaluation", row, score)
         return row
 
     def _note_members(self) -> None:
@@ -195,7 +195,7 @@ class Session:
         folder = self.directory / "checkpoints" / f"{self.runtime.progress.env_steps:012d}"
         if self._store(folder, arrays, values | {"elapsed": self.elapsed, "best": _finite(self.recorder.best)}):
             checkpoint.prune(self.directory)
-            self.callbacks.tell("checkpoint", self.recorder.last, self.recorder.score, folder)
+            self.callbacks.call("checkpoint", self.recorder.last, self.recorder.score, folder)
 
     def _store(self, folder: Path, arrays: Tree, values: dict[str, Any]) -> bool:
         try:

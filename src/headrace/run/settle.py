@@ -13,7 +13,7 @@ from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, env_id, recipe_json
 from headrace.errors import CheckpointError, UsageError, nearest
 from headrace.graph import Plan
-from headrace.run.directory import RunConfig, describe, new_directory
+from headrace.run.directory import RunConfig, algorithm_record, new_directory
 from headrace.run.recorded import restore
 from headrace.run.run import name_own
 from headrace.run.stop_rule import StopRule
@@ -24,8 +24,7 @@ from headrace.services.window import missing
 from headrace.settings.objects import findable
 from headrace.settings.schedule import Schedule
 from headrace.settings.synonyms import of_option
-from headrace.settings.values import describe as describe_type
-from headrace.settings.values import fits, override
+from headrace.settings.values import describe, fits, override
 from headrace.version import __version__
 
 CHECKPOINT_EVERY = 300.0
@@ -47,7 +46,7 @@ def options_of(asked: dict[str, Any], goal: StopRule, others: Collection[str]) -
     hints = get_type_hints(Options)
     for name, value in given.items():
         if not fits(value, hints[name]) and not (fits(0, hints[name]) and fits(value, float)):  # 1e4 is 10000
-            raise UsageError(f"--{name.replace('_', '-')} takes {describe_type(hints[name])}, got {value!r}.")
+            raise UsageError(f"--{name.replace('_', '-')} takes {describe(hints[name])}, got {value!r}.")
     options = Options(**given)
     if not fits(checkpoint_every, float):
         raise UsageError(f"--checkpoint-every takes a number, got {checkpoint_every!r}.")
@@ -145,7 +144,7 @@ def settle(
         raise UsageError(f"there is no runtime '{runtime}'{nearest(runtime, RUNTIMES)} (known: {', '.join(RUNTIMES)}).")
     if not 0 <= seed < 2**63:
         raise UsageError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed}.")
-    name, settings = describe(made)
+    name, settings = algorithm_record(made)
     written = recipe_json(env)
     config = RunConfig(
         name,
@@ -167,7 +166,7 @@ def settle(
 def runtime_for(placed: Plan | None, options: Options) -> str:
     """What runs a plan, or one still to be chosen, unless the user says."""
     alone = placed is not None and placed.alone
-    return "inline" if (alone and not options.watched) or options.debug else "processes"
+    return "inline" if (alone and not options.has_viewer) or options.debug else "processes"
 
 
 def tunable(placed: Plan, policy: str) -> bool:

@@ -47,7 +47,7 @@ class Options:
     """Silence after which a process is taken for hung."""
 
     @property
-    def watched(self) -> bool:
+    def has_viewer(self) -> bool:
         """Whether a viewer is asked for."""
         return self.view != "off" or self.record_every is not None
 

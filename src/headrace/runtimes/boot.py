@@ -25,7 +25,7 @@ NICE = 10
 """How much those who watch stand back for those who train."""
 
 
-def stand_back() -> None:
+def lower_priority() -> None:
     """Have this process stand back from here on for those who train."""
     if hasattr(os, "nice"):
         os.nice(NICE)
@@ -45,7 +45,7 @@ def present_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-class Handle(Protocol):
+class ProcessHandle(Protocol):
     """A process that was started, as `subprocess.Popen` has it."""
 
     @property
@@ -68,7 +68,7 @@ def start(
     errors: IO[bytes],
     fds: Sequence[int] = (),
     session: bool = False,
-) -> Handle:
+) -> ProcessHandle:
     """Run `module.main()` in a process of its own, on these cores, with so many threads for a computation. It inherits
     `fds`, and has a session of its own if asked for."""
     placed = {"HEADRACE_CORES": ",".join(str(core) for core in cores), "HEADRACE_NICE": str(nice)}
@@ -81,7 +81,7 @@ def start(
         return plain()
     wanted = {"module": module, "environment": environment, "path": _path(), "folder": os.getcwd(), "session": session}
     given = {1: out.fileno(), 2: errors.fileno()} | {fd: fd for fd in fds}
-    prepare()
+    prepare_template()
     return _templates[0].copy(wanted, given, plain)
 
 
@@ -89,7 +89,7 @@ _templates: list[Template] = []
 """The one that all are copied from, once there is one."""
 
 
-def prepare() -> None:
+def prepare_template() -> None:
     """Have a process ready to be copied, which takes a while: one that was made under the circumstances of now."""
     if sys.platform == "linux" and (not _templates or not _templates[0].fits):
         while _templates:

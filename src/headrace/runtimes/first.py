@@ -16,7 +16,7 @@ DEATH_SIGNAL = 1
 """Linux's PR_SET_PDEATHSIG."""
 
 
-def settle() -> None:
+def set_cores_and_priority() -> None:
     """Take the cores and the priority that the environment asks for."""
     cores = os.environ.pop("HEADRACE_CORES", "")
     if cores and hasattr(os, "sched_setaffinity"):
@@ -33,7 +33,7 @@ def main(what: str, parent: str) -> int:
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)  # whatever it dies of
         if os.getppid() != int(parent):
             return 1  # it died before that
-    settle()
+    set_cores_and_priority()
     module, _, function = what.partition(":")
     code: int = getattr(importlib.import_module(module), function)()
     return code

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.compile.cells import CellLayout, make_cells, shared
+from headrace.compile.cells import CellLayout, cached_program, make_cells
 from headrace.compile.programs import Programs
-from headrace.compile.replicas import averaging, part_of, together
+from headrace.compile.replicas import averaging, over_replicas, replica_graph
 from headrace.compile.rng import PassRng
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
@@ -33,7 +33,7 @@ from headrace.runtimes.base import PLAIN, Options, Runtime
 from headrace.runtimes.hosted import hosted
 from headrace.runtimes.progress import Progress
 from headrace.runtimes.pure import Pure
-from headrace.runtimes.stored import settled, stored_contents, stored_fill
+from headrace.runtimes.stored import resume_point, stored_contents, stored_fill
 from headrace.runtimes.watch import Watch
 
 
@@ -53,7 +53,7 @@ class Inline(Runtime):
         self.progress = Progress()
         for store in plan.graph.stores.values():
             store.require_memory()  # before anything is made
-        self.graph = part_of(plan, algorithm)
+        self.graph = replica_graph(plan, algorithm)
         made = make_cells(algorithm, plan.graph, seed)
         self.layout = CellLayout(made)
         self.cells_held = Cells(self.layout.flat(made))
@@ -95,12 +95,12 @@ class Inline(Runtime):
         self.group = Group(mesh) if mesh is not None else None
 
         def many(program: Callable[..., Any]) -> Callable[..., Any]:
-            whole = together(averaging(program), number, (None, 0, PassRng(0, None)), None, mesh)
+            whole = over_replicas(averaging(program), number, (None, 0, PassRng(0, None)), None, mesh)
             made: Callable[..., Any] = self.jit(whole, donate_argnums=0)
             return made
 
         self.joined = [
-            shared(self.graph, ("joined", i, number, self.jit), partial(many, learn.segments[0].program))
+            cached_program(self.graph, ("joined", i, number, self.jit), partial(many, learn.segments[0].program))
             for i, learn in enumerate(self.learns[::number])
         ]
 
@@ -223,7 +223,7 @@ class Inline(Runtime):
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.cells_held.flat = [jnp.asarray(leaf) for leaf in jax.tree.leaves(arrays["cells"])]
-        self.progress = settled(Progress(**values), self.plan.graph)
+        self.progress = resume_point(Progress(**values), self.plan.graph)
         self.fabric.restart(self.progress.passes, self.progress.domains(len(self.plan.graph.domains)))
         stored_fill(self.fabric, arrays, self.progress.passes)
         for collect in self.collects:

@@ -40,25 +40,25 @@ class Member:
         return self.fragment in SERVICES
 
 
-def training(plan: Plan) -> list[Member]:
+def training_members(plan: Plan) -> list[Member]:
     """The processes that collect and learn."""
     count: Counter[str] = Counter()
     made = []
     for fragment in plan.fragments:
-        kind = called(plan, fragment)
+        kind = process_kind(plan, fragment)
         for replica in range(fragment.replicas):
             made.append(Member(fragment.id, replica, f"{kind} {count[kind]}", fragment.device))
             count[kind] += 1
     return made
 
 
-def services(options: Options) -> list[Member]:
+def service_members(options: Options) -> list[Member]:
     """Those who watch: there is nothing to see before something was learned, and starting takes a core."""
-    names = ["evaluator"] * options.evaluate + ["viewer"] * options.watched
+    names = ["evaluator"] * options.evaluate + ["viewer"] * options.has_viewer
     return [Member(name, 0, f"{name} 0", HOST) for name in names]
 
 
-def called(plan: Plan, fragment: Fragment) -> str:
+def process_kind(plan: Plan, fragment: Fragment) -> str:
     """What a fragment happens to be, for a person."""
     nodes = [plan.graph.by_id[node] for node in fragment.nodes]
     collects, learns = ([node for node in nodes if node.domain == side] for side in ("collect", "learn"))
@@ -93,19 +93,19 @@ def cores_of(plan: Plan, member: Member, present: Sequence[int]) -> tuple[list[i
     return own, len(own) if learns else 1  # acting is too small to be shared out among several threads
 
 
-def sight(member: Member, everybody: Sequence[Member]) -> dict[str, str]:
+def device_variables(member: Member, everybody: Sequence[Member]) -> dict[str, str]:
     """The variables that show a process the device it computes on, and hide all others."""
-    return shown([member.device], alone=sum(other.device == member.device for other in everybody) == 1)
+    return visible_devices([member.device], alone=sum(other.device == member.device for other in everybody) == 1)
 
 
-def shown(devices: Iterable[str], alone: bool) -> dict[str, str]:
+def visible_devices(devices: Iterable[str], alone: bool) -> dict[str, str]:
     """The variables that show a process these devices and hide all others; `alone` if nobody else computes there."""
     devices = list(devices)
     (platform,) = {device.partition(":")[0] for device in devices} - {"cpu"} or {"cpu"}
     if platform not in VISIBLE:
         return {"JAX_PLATFORMS": platform}
     numbers = _numbers(platform, devices)
-    # Their numbers count those that this process is shown, which may be some of the machine's.
+    # Their numbers count those that this process is visible_devices, which may be some of the machine's.
     known = os.environ.get(VISIBLE[platform], "")
     names = [known.split(",")[number].strip() if known else str(number) for number in numbers]
     return {

@@ -18,7 +18,7 @@ import numpy as np
 
 from headrace.compile.cells import CellLayout, make_cells, optimiser_steps
 from headrace.compile.programs import Programs
-from headrace.compile.replicas import averaging, part_of, together
+from headrace.compile.replicas import averaging, over_replicas, replica_graph
 from headrace.compile.rng import PassRng, bases
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
@@ -32,13 +32,13 @@ from headrace.fabric.results import Results
 from headrace.graph import Graph, Plan
 from headrace.graph.sections import Sections
 from headrace.runtimes.base import PLAIN, Options, Runtime
-from headrace.runtimes.boot import prepare, present_cores
-from headrace.runtimes.places import Member, cores_of, services, sight, training
+from headrace.runtimes.boot import prepare_template, present_cores
+from headrace.runtimes.places import Member, cores_of, device_variables, service_members, training_members
 from headrace.runtimes.progress import Progress
-from headrace.runtimes.stored import settled, stored_contents, stored_fill
+from headrace.runtimes.stored import resume_point, stored_contents, stored_fill
 from headrace.runtimes.supervisor import GRACE, Process, Supervisor
 from headrace.runtimes.watch import GOES_ON
-from headrace.runtimes.worker import Task
+from headrace.runtimes.worker import WorkerTask
 from headrace.services.evaluate import Score
 from headrace.settings.objects import object_path
 from headrace.settings.values import to_json
@@ -56,10 +56,10 @@ class Processes(Runtime):
         self.plan, self.algorithm, self.env, self.seed, self.options = plan, algorithm, env, seed, options
         self.evaluates = options.evaluate
         self.progress = Progress()
-        self.part = part_of(plan, algorithm)
+        self.part = replica_graph(plan, algorithm)
         for store in plan.graph.stores.values():
             store.require_memory()
-        prepare()  # while the cells are made here
+        prepare_template()  # while the cells are made here
         self.start = make_cells(algorithm, plan.graph, seed)
         self.layout = CellLayout(self.start)
         if plan.gradients == "reduce":
@@ -91,12 +91,12 @@ class Processes(Runtime):
 
     def _launch(self, members: list[Member]) -> None:
         """Start some processes."""
-        everybody = [*training(self.plan), *services(self.options)]
+        everybody = [*training_members(self.plan), *service_members(self.options)]
         grouped = self.plan.gradients == "reduce" and self.plan.shares > 1
         if grouped and self.group is None:
             self.group = (f"127.0.0.1:{free_port()}", self.plan.shares)
         for member in members:
-            task = Task(
+            task = WorkerTask(
                 fragment=member.fragment,
                 replica=member.replica,
                 name=member.name,
@@ -114,12 +114,12 @@ class Processes(Runtime):
                 group=None if member.service else self.group,
             )
             cores, threads = cores_of(self.plan, member, present_cores())
-            self.processes.append(Process(task, cores, threads, sight(member, everybody), self.memory.fds))
+            self.processes.append(Process(task, cores, threads, device_variables(member, everybody), self.memory.fds))
 
     def advance(self) -> None:
         if not self.processes:
-            self._launch(training(self.plan))
-            self.waiting = services(self.options)
+            self._launch(training_members(self.plan))
+            self.waiting = service_members(self.options)
         time.sleep(POLL)
         self._look()
         if self.waiting and self.progress.learned:
@@ -159,7 +159,7 @@ class Processes(Runtime):
     def _look(self) -> None:
         """Take over what the processes have done since, and see to those that are in trouble."""
         self._take_over()
-        self._heed()
+        self._check_divergence()
         self.supervisor.look()
         loops = [process for process in self.processes if process.task.group is not None]
         if any(process.restart_at is not None for process in loops):
@@ -173,7 +173,7 @@ class Processes(Runtime):
         progress.metrics = dict(ledger.metrics())
         progress.episodes += ledger.episodes(self.read)
 
-    def _heed(self) -> None:
+    def _check_divergence(self) -> None:
         """End a run that has diverged, or say so once for each stage."""
         for found in self.ledger.divergences():
             if self.options.on_divergence == "stop":
@@ -286,14 +286,14 @@ class Processes(Runtime):
         self.ledger.fuse(repeat)
 
     def cells(self) -> dict[str, Cell]:
-        self._stand_still()
+        self._pause_training()
         try:
             flat = self.fabric.load(self.layout.flat(self.start))
             return self.layout.cells([jnp.array(leaf) for leaf in flat])
         finally:
             self.ledger.pause(False)
 
-    def _stand_still(self, until: float | None = None) -> bool:
+    def _pause_training(self, until: float | None = None) -> bool:
         """Have everybody who trains come to rest, the state of all kept; False if that took too long."""
         if not self.processes:
             return True
@@ -343,7 +343,7 @@ class Processes(Runtime):
             raise FragmentError(APART)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        self._stand_still()
+        self._pause_training()
         try:
             self._same()
             flat = self.fabric.load(self.layout.flat(self.start))
@@ -355,7 +355,7 @@ class Processes(Runtime):
             self.ledger.pause(False)
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        self.progress = settled(Progress(**values), self.plan.graph)
+        self.progress = resume_point(Progress(**values), self.plan.graph)
         self.fabric.save(jax.tree.leaves(arrays["cells"]))
         self.fabric.restart(self.progress.passes, self.progress.domains(len(self.plan.graph.domains)))
         stored_fill(self.fabric, arrays, self.progress.passes)
@@ -373,7 +373,7 @@ class Processes(Runtime):
     def stop(self, at_once: bool = False) -> None:
         if not at_once:
             self._finish()
-            self._stand_still(until=time.monotonic() + GRACE)
+            self._pause_training(until=time.monotonic() + GRACE)
         self.ledger.stop()
         running = bool(self.processes)
         self.supervisor.stop(at_once)
@@ -406,7 +406,7 @@ def prove(plan: Plan, part: Graph, cells: dict[str, Cell]) -> None:
         data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((plan.shares, *leaf.shape), leaf.dtype), values)
         axes: Any = (None, 0, PassRng(0, None))
         try:
-            jax.eval_shape(together(averaging(learn), plan.shares, axes, None), layout.flat(cells), data, rng)
+            jax.eval_shape(over_replicas(averaging(learn), plan.shares, axes, None), layout.flat(cells), data, rng)
         except ValueError as error:
             if "out_axes" not in str(error):
                 raise

@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.compile.cells import CellLayout, make_cells
 from headrace.compile.programs import Programs, Values
-from headrace.compile.replicas import averaging, part_of, together
+from headrace.compile.replicas import averaging, over_replicas, replica_graph
 from headrace.compile.reports import Report
 from headrace.compile.rng import PassRng, bases, consecutive, node_key
 from headrace.core.algorithm import Algorithm
@@ -54,7 +54,7 @@ class Pure(Runtime):
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: JaxEnv, seed: int, options: Options = PLAIN):
         self.whole = plan.graph
         self.shares = plan.shares
-        self.graph = part_of(plan, algorithm)
+        self.graph = replica_graph(plan, algorithm)
         graph = self.graph
         self.env = env
         held = [bases(graph, seed, replica=i) for i in range(self.shares)]
@@ -147,7 +147,7 @@ class Pure(Runtime):
         common: Any = Carry(cells=None, env=0, obs=0, tables=0)  # type: ignore[arg-type]
         own: Any = PassRng(0, None)
         axes = (common, own, tuple(own for _ in learning))
-        return together(averaging(cycle), self.shares, axes, (common, 0, None), self.mesh)(carry, began, learning)
+        return over_replicas(averaging(cycle), self.shares, axes, (common, 0, None), self.mesh)(carry, began, learning)
 
     def one_cycle(
         self, carry: Carry, began: PassRng, learning: tuple[PassRng, ...], passes: int, learned: Counts

@@ -11,7 +11,7 @@ import numpy as np
 from headrace.compile.cells import make_flat
 from headrace.exec.cells import Cells, readers
 from headrace.fabric.results import FRAME
-from headrace.runtimes.boot import stand_back
+from headrace.runtimes.boot import lower_priority
 from headrace.runtimes.worker import Worker
 from headrace.services.evaluate import Evaluator
 from headrace.services.video import Video
@@ -84,7 +84,7 @@ def view(worker: Worker) -> None:
                 recording = _video(worker, viewer.fps)
             frame = viewer.frame()
             if viewer.count == 1:
-                stand_back()  # not before: beside two busy cores it would take minutes to load and compile
+                lower_priority()  # not before: beside two busy cores it would take minutes to load and compile
             results.frame.publish(_framed(frame))
             if window is not None and not window.show(frame.image):
                 window.close()

@@ -19,7 +19,7 @@ def stored_contents(fabric: MemoryFabric) -> dict[str, Any]:
     return found
 
 
-def settled(progress: Progress, graph: Graph) -> Progress:
+def resume_point(progress: Progress, graph: Graph) -> Progress:
     """Where a run goes on from: what was collected and not learned from is not in a checkpoint of trajectories."""
     learned = progress.domains(len(graph.domains))
     for domain in graph.domains:

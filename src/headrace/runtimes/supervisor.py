@@ -13,7 +13,7 @@ from typing import IO
 from headrace.errors import FragmentError
 from headrace.runtimes.base import Options
 from headrace.runtimes.boot import NICE, start
-from headrace.runtimes.worker import TASK, Task
+from headrace.runtimes.worker import TASK, WorkerTask
 
 GRACE = 4.0
 """Seconds that processes have to end by themselves."""
@@ -30,7 +30,7 @@ class Process:
     """One worker, started anew when it dies."""
 
     def __init__(
-        self, task: Task, cores: Sequence[int], threads: int, variables: Mapping[str, str], fds: tuple[int, ...]
+        self, task: WorkerTask, cores: Sequence[int], threads: int, variables: Mapping[str, str], fds: tuple[int, ...]
     ):
         self.task = task
         self.variables = variables

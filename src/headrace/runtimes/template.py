@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.runtimes.first import DEATH_SIGNAL, settle
+from headrace.runtimes.first import DEATH_SIGNAL, set_cores_and_priority
 
 STAYS = 60.0
 """Seconds that it waits to be copied once more."""
@@ -225,7 +225,7 @@ def _become(wanted: dict[str, Any], fds: Sequence[int]) -> int:
     if "JAX_PLATFORMS" in wanted["environment"]:  # looked at when JAX was imported
         jax.config.update("jax_platforms", wanted["environment"]["JAX_PLATFORMS"])
     np.random.seed()  # copies would draw alike in environments that use it
-    settle()
+    set_cores_and_priority()
     code: int = importlib.import_module(wanted["module"]).main()
     return code
 

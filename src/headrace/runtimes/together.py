@@ -14,7 +14,7 @@ from headrace.runtimes.pure import Carry, Counts, Pure
 from headrace.types import Array, Tree
 
 
-class Together:
+class SeedBatch:
     """Runs whole loops that differ in nothing but their seed; each sees its own part of what comes out.
 
     What a seed computes is what it computes alone up to rounding: a matrix product over a batch of seeds may add in

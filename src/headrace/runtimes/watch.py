@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.compile.reports import Report, find_divergence, measured, metric_names
+from headrace.compile.reports import Report, find_divergence, metric_names, metrics_by_name
 from headrace.errors import DivergenceError
 from headrace.graph import Graph, Node
 from headrace.runtimes.progress import Progress
@@ -29,7 +29,7 @@ class Watch:
     def look(self, progress: Progress) -> None:
         """Take over the metrics; a run that has diverged ends here, or goes on with a notice."""
         for nodes, report, first in self.pending:
-            progress.metrics |= measured(nodes, report, self.names)
+            progress.metrics |= metrics_by_name(nodes, report, self.names)
             found = find_divergence(nodes, report, first)
             if found is None or found.node.id in self.told:
                 continue

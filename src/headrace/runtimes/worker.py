@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from headrace.compile.cells import CellLayout, cell_shapes
-from headrace.compile.replicas import part_of
+from headrace.compile.replicas import replica_graph
 from headrace.compile.reports import Report, find_divergence
 from headrace.core.algorithm import Algorithm
 from headrace.envs import HostEnv, Recipe, describe_env, make
@@ -43,7 +43,7 @@ PATIENCE = math.inf
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkerTask:
     """What a process is to do."""
 
     fragment: str
@@ -69,14 +69,14 @@ class Task:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def from_json(text: str) -> Task:
-        return Task(**json.loads(text))
+    def from_json(text: str) -> WorkerTask:
+        return WorkerTask(**json.loads(text))
 
 
 def main() -> int:
     """Do the task; exit code 0 when told to stop, 2 for a mistake of the user's, 1 for anything else."""
     compute_at_once()
-    task = Task.from_json(os.environ.pop(TASK))
+    task = WorkerTask.from_json(os.environ.pop(TASK))
     try:
         Worker(task).run()
     except EnvError as error:  # it may go well next time: whoever supervises decides
@@ -92,7 +92,7 @@ def main() -> int:
 class Worker:
     """One process of a run: what whoever runs in it needs of the process."""
 
-    def __init__(self, task: Task):
+    def __init__(self, task: WorkerTask):
         keep_compiled()
         self.task, self.seed = task, task.seed
         if task.group is not None:
@@ -103,7 +103,7 @@ class Worker:
         self.env = Recipe.from_json(task.env)
         self.graph = graph = trace(algorithm, describe_env(self.env, algorithm.config.num_envs))
         self.plan = Plan(graph, task.policy, *_placed(task))
-        self.part = part_of(self.plan, algorithm)
+        self.part = replica_graph(self.plan, algorithm)
         layout = CellLayout(cell_shapes(algorithm, graph))
         arena = Memory.attach(task.memory).arena()
         self.fabric = MemoryFabric(arena, Sections(self.plan), self.part, layout, self.options.log_info)
@@ -152,13 +152,13 @@ class Worker:
         self.ledger.steps[self.who] += 1
         self.ledger.beat(self.who)
 
-    def heed(self, nodes: Sequence[Node], report: Report, first: int) -> None:
+    def check_divergence(self, nodes: Sequence[Node], report: Report, first: int) -> None:
         """Look whether a program that began with pass `first` has diverged. If that ends the run nothing more is done
         here: what diverged is not handed over, and what was kept before stays."""
         found = find_divergence(nodes, report, first)
         if found is None:
             return
-        self.ledger.tell(found)
+        self.ledger.report_divergence(found)
         if self.options.on_divergence == "stop":
             self.wait(lambda: False)
             sys.exit(0)
@@ -207,6 +207,6 @@ class Worker:
             looked()
 
 
-def _placed(task: Task) -> tuple[tuple[Fragment, ...], tuple[Cut, ...]]:
+def _placed(task: WorkerTask) -> tuple[tuple[Fragment, ...], tuple[Cut, ...]]:
     fragments = tuple(Fragment(**f | {"nodes": tuple(f["nodes"]), "cores": tuple(f["cores"])}) for f in task.fragments)
     return fragments, tuple(Cut(**cut) for cut in task.cuts)

@@ -13,7 +13,7 @@ from headrace.envs.spaces import PLAIN
 from headrace.errors import UsageError
 from headrace.graph import Graph, show
 from headrace.services.evaluate import Player
-from headrace.types import MASK, Box, Dict, Discrete, MultiDiscrete, Tree, native, shown, taken
+from headrace.types import MASK, Box, Dict, Discrete, MultiDiscrete, Tree, from_native_obs, native_action, native_obs
 
 
 class Actor:
@@ -34,7 +34,7 @@ class Actor:
 
         `action_mask` is the one in the environment's info, where it gives one; without it everything is allowed.
         """
-        wanted = shown(self.seen)
+        wanted = native_obs(self.seen)
         given: Tree = _flattened(obs) if isinstance(self.seen, Dict) else _array(obs)
         if isinstance(self.seen, Dict):
             if MASK in wanted and MASK not in given:
@@ -52,9 +52,9 @@ class Actor:
         if not all(np.isfinite(leaf).all() for leaf in leaves if leaf.dtype.kind == "f"):
             raise UsageError("the actor is given an observation that is not finite; see where it comes from.")
         batch = jax.tree.map(lambda leaf, like: leaf.reshape(*lead, *leaf.shape).astype(like.dtype), given, wanted)
-        batch = taken(self.seen, batch)
+        batch = from_native_obs(self.seen, batch)
         _check_choices(self.seen, batch)
-        actions = native(self.space, self.player(batch))
+        actions = native_action(self.space, self.player(batch))
         if not lead:
             return actions
         return np.asarray(actions[0]) if isinstance(self.space, Box) else actions[0]

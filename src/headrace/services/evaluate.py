@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from headrace.compile.cells import CellLayout, shared
+from headrace.compile.cells import CellLayout, cached_program
 from headrace.compile.programs import Programs
 from headrace.compile.rng import PassRng, bases
 from headrace.core.cells import Cell
@@ -65,7 +65,7 @@ class Player:
         self.programs = Programs(graph, self.cell_layout)
         self.play = graph.play
         read = self.programs.reader(self.play.nodes, self.play.action)
-        self.compiled = shared(graph, "playing", lambda: jax.jit(read))
+        self.compiled = cached_program(graph, "playing", lambda: jax.jit(read))
         self.bases = bases(graph, 0, replica=0)
         self.load(cells)
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.core.symbols import Recorder
+from headrace.core.stage import LoopTracer
 from headrace.types import Tree
 
 Leaves = list[Any]
@@ -103,12 +103,12 @@ class Fill(Protocol):
 
 
 @dataclass(frozen=True)
-class Kind:
+class StoreKind:
     """A kind of store, as `headrace.stores` registers it."""
 
     handle: type
     """How a loop's argument is annotated."""
-    recorder: Callable[[Recorder, str], Any]
+    symbolic: Callable[[LoopTracer, str], Any]
     """What the loop is given while it is traced."""
 
 

@@ -23,11 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.handles import Replay
-from headrace.core.symbols import Handle, Recorder, as_struct, checked, leading, show, whole
+from headrace.core.stage import LoopTracer
+from headrace.core.symbols import Handle, as_struct, checked, leading, require_whole, show
 from headrace.errors import LoopError
 from headrace.machine import free_memory, gib, require_memory
 from headrace.shm.memory import LINE, Arena, fence
-from headrace.stores.base import Draw, Kind, Leaves, Store
+from headrace.stores.base import Draw, Leaves, Store, StoreKind
 from headrace.types import Batch, Transition, Tree, empty_like, tree_bytes
 
 
@@ -83,7 +84,7 @@ class Sample(Draw):
 class SymbolicReplay(Handle, Replay):
     """Records insertions and samples."""
 
-    def __init__(self, tracer: Recorder, name: str):
+    def __init__(self, tracer: LoopTracer, name: str):
         self.tracer = tracer
         self.name = name
         self.row: Transition | None = None
@@ -94,7 +95,7 @@ class SymbolicReplay(Handle, Replay):
             raise LoopError(
                 f"{self.name}.insert takes a Transition, as env.step and env.unroll give one, got {show(transition)}."
             )
-        whole(f"{self.name}.insert", capacity=(capacity, 1))
+        require_whole(f"{self.name}.insert", capacity=(capacity, 1))
         lead = len(leading(self.tracer, f"{self.name}.insert", transition))
         self.tracer.keep(self.name, jax.tree.map(as_struct, transition))
         self.tracer.add("store", f"{self.name}.insert", {"transition": transition}, (), operation=Insert(capacity))
@@ -106,7 +107,7 @@ class SymbolicReplay(Handle, Replay):
     ) -> Batch:
         if self.row is None:
             raise LoopError(f"the loop samples from '{self.name}' before it inserts; call {self.name}.insert first.")
-        whole(f"{self.name}.sample", size=(size, 1), after=(after, 0), steps=(steps, 1))
+        require_whole(f"{self.name}.sample", size=(size, 1), after=(after, 0), steps=(steps, 1))
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape), leaf.dtype), self.row)
         number = jax.ShapeDtypeStruct((size,), jnp.dtype("float32"))
         batch = Batch(row.obs, row.action, number, number, row.next_obs, row.extra)
@@ -115,7 +116,7 @@ class SymbolicReplay(Handle, Replay):
         return drawn
 
 
-KIND = Kind(Replay, SymbolicReplay)
+KIND = StoreKind(Replay, SymbolicReplay)
 
 
 class Table(Store):

@@ -10,11 +10,12 @@ import jax
 import numpy as np
 
 from headrace.core.handles import Rollout
-from headrace.core.symbols import Handle, Recorder, checked, leading, whole
+from headrace.core.stage import LoopTracer
+from headrace.core.symbols import Handle, checked, leading, require_whole
 from headrace.errors import LoopError
 from headrace.shm.memory import Arena
 from headrace.shm.queue import Queue
-from headrace.stores.base import Draw, Kind, Leaves, Store, join
+from headrace.stores.base import Draw, Leaves, Store, StoreKind, join
 from headrace.types import Transition, Tree
 
 ENVS = 1
@@ -62,7 +63,7 @@ class Take(Draw):
 class SymbolicRollout(Handle, Rollout):
     """Records trajectories put and taken."""
 
-    def __init__(self, tracer: Recorder, name: str):
+    def __init__(self, tracer: LoopTracer, name: str):
         self.tracer = tracer
         self.name = name
         self.row: Tree | None = None
@@ -79,13 +80,13 @@ class SymbolicRollout(Handle, Rollout):
     def take(self, epochs: int = 1, staleness: int = 0) -> Transition:
         if self.row is None:
             raise LoopError(f"the loop takes from '{self.name}' before it puts; call {self.name}.put first.")
-        whole(f"{self.name}.take", epochs=(epochs, 1), staleness=(staleness, 0))
+        require_whole(f"{self.name}.take", epochs=(epochs, 1), staleness=(staleness, 0))
         how = Take(f"{self.name}.put", epochs, staleness)
         taken: Transition = self.tracer.add("store", f"{self.name}.take", {}, self.row, operation=how)
         return taken
 
 
-KIND = Kind(Rollout, SymbolicRollout)
+KIND = StoreKind(Rollout, SymbolicRollout)
 
 
 class Trajectories(Store):

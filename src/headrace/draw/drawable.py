@@ -11,7 +11,7 @@ APPLY = "apply gradients"
 """The node of a fragment that has none, because it applies what others compute."""
 
 
-def shown(plan: Plan) -> Plan:
+def drawable(plan: Plan) -> Plan:
     """The plan with a node for every copy of a stage, and for what applies gradients."""
     return _with_applying(_with_copies(plan))
 
