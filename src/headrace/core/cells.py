@@ -15,7 +15,7 @@ from headrace.types import Array, Tree
 
 
 class Learned(eqx.Module):
-    """A module with its optimiser: changed by gradients, in `minimise` alone."""
+    """A module with its optimiser; only `minimise` changes it."""
 
     module: Any
     state: Tree
@@ -62,7 +62,7 @@ class Tracked(eqx.Module):
         return Tracked(module)
 
     def track(self, source: Learned | Tracked, tau: float | Array) -> Tracked:
-        """Move a share `tau` of the way to `source`."""
+        """Polyak averaging: move by `tau` of the difference towards `source`."""
 
         def move(mine: Any, theirs: Any) -> Any:
             return mine + tau * (theirs - mine) if eqx.is_inexact_array(mine) else theirs

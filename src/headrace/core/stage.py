@@ -76,7 +76,7 @@ _tracer: ContextVar[LoopTracer | None] = ContextVar("tracer", default=None)
 
 @contextmanager
 def tracing(tracer: LoopTracer | None) -> Iterator[None]:
-    """Let stages called in this block record themselves; None lets them run as plain functions."""
+    """Have stages called in this block recorded by `tracer`; with None they run as plain functions."""
     token = _tracer.set(tracer)
     try:
         yield
@@ -97,7 +97,7 @@ class Stage:
 
     @cached_property
     def signature(self) -> Signature:
-        """Read off the annotations, once."""
+        """Which arguments are data, cells read, cells written and the key, from the annotations."""
         try:
             hints = inspect.get_annotations(self.function, eval_str=True)
         except NameError as error:
@@ -119,10 +119,10 @@ class BoundStage:
         self.stage = stage
         self.algorithm = algorithm
         self.names = dict(names or {})
-        """The cells behind those of its arguments that are called otherwise."""
+        """The cell of each argument that is bound to a cell of another name."""
 
     def on(self, **names: str) -> BoundStage:
-        """The stage with other cells behind its arguments: `self.learn.on(actor="actor_1")(trajectory)`."""
+        """The stage with other cells bound to its arguments: `self.learn.on(actor="actor_1")(trajectory)`."""
         known = self.signature.cells
         for argument in names:
             if argument not in known:
@@ -133,7 +133,7 @@ class BoundStage:
         return BoundStage(self.stage, self.algorithm, self.names | names)
 
     def cell(self, argument: str) -> str:
-        """The name of the cell behind an argument."""
+        """The name of the cell bound to an argument."""
         return self.names.get(argument, argument)
 
     @property

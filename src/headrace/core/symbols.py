@@ -1,4 +1,4 @@
-"""What stands in for arrays and handles while a loop is traced: shared by the environment and every kind of store."""
+"""Symbolic arrays and handles for tracing a loop, shared by the environment and every kind of store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.types import Tree
 
 @dataclass(frozen=True)
 class Ref:
-    """One array among what a node yields."""
+    """One output array of a node."""
 
     node: str
     leaf: int
@@ -54,7 +54,7 @@ class Symbol:
 
 
 def checked(method: Callable[..., Any]) -> Any:
-    """A handle's method that refuses in a sentence what it does not take."""
+    """Decorate a handle's method to refuse wrong arguments with a `LoopError`."""
     signature = inspect.signature(method)
     known = list(signature.parameters)[1:]
 
@@ -74,7 +74,7 @@ def checked(method: Callable[..., Any]) -> Any:
 
 
 class Handle:
-    """What the loop is given in place of an environment or a store."""
+    """Base of the symbolic environment and stores that a loop is traced with."""
 
     name: str
 
@@ -86,14 +86,14 @@ class Handle:
 
 
 def require_whole(called: str, **given: tuple[Any, int]) -> None:
-    """Refuse what is not a whole number of at least so many."""
+    """Refuse arguments that are not integers of at least a minimum: `name=(value, minimum)`."""
     for name, (value, least) in given.items():
         if not (isinstance(value, int) and value >= least):
             raise LoopError(f"{called} takes a whole number of at least {least} as {name}, got {value!r}.")
 
 
 def leading(tracer: LoopTracer, called: str, value: Tree) -> tuple[int, ...]:
-    """The axes that all of what a store is given begins with: `[num_envs]`, or `[steps, num_envs]` of a trajectory."""
+    """The leading shape of everything put into a store: `[num_envs]`, or `[steps, num_envs]` for a trajectory."""
     step = next((node for node in tracer.nodes if node.name == "env.step"), None)
     if step is None:
         raise LoopError(f"the loop calls {called} before it steps its environment; call env.step or env.unroll first.")

@@ -26,7 +26,6 @@ from headrace.draw.canvas import (
     Link,
     Rect,
     Side,
-    nowhere,
     tag_rows,
     tag_width,
     text_width,
@@ -49,13 +48,13 @@ LABEL_COLUMNS = 28
 """Characters in a line of a label."""
 LABEL_GAP = 18.0
 WIDEST = 1000.0
-"""What a page shows without making it smaller."""
+"""Width that a page shows without scaling it down."""
 CLEAR = 12.0
 """Between the level of a label and an arrow that is not its own: the rounded corners must not touch."""
 
 
 def layout(plan: Plan, width: float) -> Drawing:
-    """Place a plan, in at least this width, and within a page's if it can be."""
+    """Lay out a plan, at least `width` wide, and within the width of a page if possible."""
     natural = _columns(plan)
     best = _laid(plan, natural, width)
     for fewer in range(len(natural) - 1, 0, -1):
@@ -71,7 +70,7 @@ def layout(plan: Plan, width: float) -> Drawing:
 
 
 def _laid(plan: Plan, columns: list[list[Fragment]], width: float) -> Drawing:
-    """Place a plan whose fragments stand in these columns."""
+    """Lay out a plan whose fragments are in these columns."""
     boxes = [[_box(plan, fragment) for fragment in column] for column in columns]
     where = {node.id: i for i, column in enumerate(boxes) for box in column for node in box.nodes}
     edges = {(edge.source, edge.target, edge.what): edge for edge in plan.graph.edges}
@@ -135,7 +134,7 @@ def _node_width(node: Node) -> float:
 
 
 def _columns(plan: Plan) -> list[list[Fragment]]:
-    """Fragments by how far data has come to reach them; those that only read cells come after the writers."""
+    """Fragments in columns by their depth in the dataflow; those that only read cells come after the writers."""
     order = [fragment.id for fragment in plan.fragments]
     before: dict[str, dict[bool, set[str]]] = {name: {False: set(), True: set()} for name in order}
     for edge in plan.graph.edges:
@@ -146,7 +145,7 @@ def _columns(plan: Plan) -> list[list[Fragment]]:
     for name in order:
         feeding = before[name][False] or before[name][True]
         level[name] = 1 + max((level[other] for other in feeding), default=-1)
-    # A service without nodes touches no edge; it stands with what comes last.
+    # A fragment without nodes has no edge; it goes into the last column.
     last = max(level.values())
     columns: list[list[Fragment]] = [[] for _ in range(last + 1)]
     for fragment in plan.fragments:
@@ -160,7 +159,7 @@ def _link(cut: Cut, edge: Edge | None, where: dict[str, int]) -> Link:
     target = End(cut.target, "left", end - 1) if begin < end else End(cut.target, "right", end)
     size = gib(edge.bytes) if edge else ""
     lines = _filled(shape_words(edge)) if edge else []
-    made = Link(cut, edge.kind if edge else "data", size, lines, source, target, _over(begin, end), nowhere())
+    made = Link(cut, edge.kind if edge else "data", size, lines, source, target, _over(begin, end), Rect())
     head = text_width(cut.what, 12) + text_width(size, 10) + 14
     made.label.w = 20 + max([head, text_width(made.pill, 10) + 14, *(text_width(line, 10) for line in lines)])
     made.label.h = 54 + 13.0 * len(lines)
@@ -183,7 +182,7 @@ def _filled(words: list[str]) -> list[str]:
 
 
 def _rows(links: Iterable[Link]) -> list[list[Link]]:
-    """The cut edges that pass the columns, the shortest first, those that do not meet in one row."""
+    """The cut edges that pass columns, the shortest first, in rows without overlaps."""
     rows: list[list[Link]] = []
     for link in sorted(links, key=lambda link: len(link.over)):
         _pack(rows, link, lambda link: [link.over[0] - 1, link.over[-1]])
@@ -269,7 +268,7 @@ def _node_height(ports: Ports, node: Node) -> float:
 
 
 def _ports(drawn: Drawing) -> Ports:
-    """What touches each side of each node: the end, which way it leaves the columns, and the node at its other end."""
+    """The ends at each side of each node, with the direction they leave in and the node at the other end."""
     ports: Ports = defaultdict(list)
     arrows = [(flow.source, flow.target, 0) for box in drawn.boxes for flow in box.flows if not flow.down]
     arrows += [(link.source, link.target, (1 - 2 * link.rising) * bool(link.over)) for link in drawn.links]

@@ -1,4 +1,4 @@
-"""render: a plan for a person (text, SVG) or a program (JSON)."""
+"""render: a plan as text, SVG or JSON."""
 
 from __future__ import annotations
 

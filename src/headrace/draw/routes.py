@@ -38,7 +38,7 @@ def aim(link: Link) -> None:
 
 
 def take_lanes(ends: list[End]) -> int:
-    """Number the lanes of ends, from the node outwards, those that do not meet in one; return how many there are."""
+    """Number the lanes of ends from the node outwards, sharing lanes where ends do not overlap; return how many."""
     taken: list[End] = []
     for end in _untangled(ends):
         low, high = sorted((end.y, end.goal[1]))

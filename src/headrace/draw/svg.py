@@ -1,4 +1,4 @@
-"""svg: a plan as a drawing that stands alone, without a dependency."""
+"""svg: a plan as a self-contained SVG document."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROLES: dict[str, tuple[str, str]] = {
 INK, FAINT, LINE = "#1c2433", "#5f6b7e", "#7d8899"
 PAPER, CARD, BORDER = "#f5f7fa", "#ffffff", "#cbd3df"
 DATA, CELL = "#1f5f8b", "#97356b"
-"""What crosses: data, or a cell."""
+"""Colours of cut edges: data, or a cell."""
 LEAST_WIDTH = 520.0
 TIMES = "\u00d7"
 
@@ -203,7 +203,7 @@ def _rounded(points: list[Point], radius: float = 7) -> str:
 
 
 def _toward(start: Point, goal: Point, distance: float) -> Point:
-    """A point so far on the way, at most half of it."""
+    """A point `distance` along the way to `goal`, at most half of it."""
     dx, dy = goal[0] - start[0], goal[1] - start[1]
     share = min(0.5, distance / max(abs(dx), abs(dy), 1e-9))
     return start[0] + dx * share, start[1] + dy * share

@@ -1,4 +1,4 @@
-"""Environments that are Python objects, stepped one after the other: what all kinds of them have in common."""
+"""What all environments that are Python objects, stepped one by one, have in common."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stepped(LocalEnv):
     """Environments of one kind, side by side; with `render`, the first of them can be drawn."""
 
     def __init__(self, spec: EnvSpec, envs: Sequence[Any], layout: Observations, *, render: bool, team: int = 1):
-        """`team` is how many rows of `layout` an environment shows at a time."""
+        """`team` is the number of agents, each with a row of `layout`."""
         super().__init__(spec)
         self._envs = list(envs)
         self._render = render
@@ -51,13 +51,13 @@ class Stepped(LocalEnv):
                 print(f"headrace: '{self.spec.id}' raised {sentence(error)} in its close.", file=sys.stderr)
 
     def _start(self) -> None:
-        """Begin to count steps and returns."""
+        """Reset the counts of steps and returns."""
         self._count = 0
         self._began = [0] * self.spec.num_envs
         self._returns = np.zeros(self.spec.num_envs)
 
     def _end(self, ended: Sequence[int], infos: Sequence[Any]) -> None:
-        """Note the episodes that ended at this step, and what the infos of theirs say."""
+        """Record the episodes that ended at this step, with the numbers in their infos."""
         for index in ended:
             length = self._count - self._began[index]
             self._finished.append(Episode(float(self._returns[index]), length, numbers(infos[index])))
@@ -69,7 +69,7 @@ class Stepped(LocalEnv):
         return self._buffers[self._turn]
 
     def _blame(self, index: int, error: BaseException) -> EnvError:
-        """What to say of an environment that raised, or returned what it should not."""
+        """The error for an environment that raised, or returned something invalid."""
         what = str(error) if isinstance(error, MisfitError) else f"raised {sentence(error)}"
         return EnvError(f"'{self.spec.id}' (environment {index}) {what} at step {self._count}.")
 
@@ -87,15 +87,15 @@ class StepBuffers:
         self._squares = [(flat.dot, flat) for flat in numbers if flat.dtype == np.float32]
 
     def pay(self, gains: Sequence[Any]) -> None:
-        """Take in the rewards."""
+        """Write the rewards."""
         try:
             self.reward[:] = gains
         except (TypeError, ValueError):
             self.reward[:] = [float(gain) for gain in gains]  # some give arrays of one number
 
-    def sound(self) -> bool:
-        """Whether what the step led to is surely finite; BLAS is a third of the time of a look at each number. At worst
-        it is too suspicious, of numbers whose squares are too large."""
+    def surely_finite(self) -> bool:
+        """Whether observations and rewards are surely finite, by a BLAS dot product, which takes a third of the time of
+        checking each number. False also where squares overflow."""
         with np.errstate(over="ignore"):
             for dot, flat in self._squares:
                 if not isfinite(dot(flat)):
@@ -112,7 +112,7 @@ class StepBuffers:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep advice meant for the environment's author off the user's terminal."""
+    """Suppress warnings meant for the environment's author."""
     mujoco: Any = sys.modules.get("mujoco")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

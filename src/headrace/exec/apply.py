@@ -1,4 +1,4 @@
-"""Gradients sent to one fragment that applies them: loops that compute them, each at its own pace, and that fragment.
+"""Asynchronous gradients: loops that compute them, each at its own pace, and the fragment that applies them.
 
 Pass k of loop i is number k * loops + i. It may begin once all but `staleness` of those before it were applied, and
 they are applied in their order: so no gradient is older than that many, and with staleness 0 it is the inline order.
@@ -38,7 +38,7 @@ class GradientWorker:
         self.staleness = next(cut.staleness for cut in plan.cuts if cut.channel == "apply")
 
     def may_begin(self, number: int) -> bool:
-        """Whether enough of what comes before a collecting pass of this loop was applied."""
+        """Whether enough earlier gradients were applied for a collecting pass of this loop to begin."""
         return bool(self.fabric.ledger.applied[0] >= number * self.loops + self.replica - self.staleness)
 
     def run(self, number: int, refresh: Callable[[], Any]) -> Pass:
@@ -89,7 +89,7 @@ class Applier:
         return len(self.fabric.gradients(int(self.fabric.ledger.applied[0]) % self.loops)) > 0
 
     def run(self, publish: Callable[[], None], version: int = 0) -> None:
-        """Apply the next gradient; `publish` is called when that is done, before it counts."""
+        """Apply the next gradient; `publish` is called when that is done, before the gradient is counted as applied."""
         ledger = self.fabric.ledger
         applied = int(ledger.applied[0])
         queue = self.fabric.gradients(applied % self.loops)
@@ -99,7 +99,7 @@ class Applier:
             self.cells.flat, report = self.program(self.cells.flat, changes)
             self.reported(self.nodes, report, applied // self.loops)
             publish()
-        # In this order: a successor of one that died in between applies a gradient twice, but waits for none in vain.
+        # In this order: a successor of one that died in between may apply a gradient twice, but never waits forever.
         fence()
         ledger.applied[0] += last
         queue.release()

@@ -12,7 +12,7 @@ from headrace.types import Array, Space, Tree
 
 
 class ActorNet(eqx.Module):
-    """A distribution over actions; continuous ones share a learned deviation."""
+    """A network that gives a distribution over actions; its log standard deviation does not depend on the state."""
 
     body: Any
     log_std: Array

@@ -12,10 +12,10 @@ from headrace.extras import needed
 from headrace.run.compare import SeedGroup
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's, which people with any colour vision tell apart; without their yellow, which white swallows."""
+"""Okabe and Ito's, which people with any colour vision can distinguish; without the yellow, which is faint on white."""
 
 STYLES = ("-", "--", ":", "-.")
-"""When the colours are used up."""
+"""Used when the colours run out."""
 
 AXES = {"steps": "environment steps", "seconds": "wall time (s)"}
 

@@ -77,7 +77,7 @@ def train_seeds(
 
 
 def _start(one: Training, stack: ExitStack) -> Session | Run:
-    """A training at its first cycle, or its run if there is nothing more to do; closed with the stack."""
+    """A training advanced to its first cycle, or its run if there is nothing to do; closed with the stack."""
     stack.callback(one.close)
     try:
         return next(one)

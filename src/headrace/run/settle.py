@@ -1,4 +1,4 @@
-"""Settling what a run is: the options, the algorithm and environment, the runtime, the folder; or refusing it."""
+"""Resolves what to run: options, algorithm and environment, runtime, folder; refuses contradictions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headrace.settings.values import describe, fits, override
 from headrace.version import __version__
 
 CHECKPOINT_EVERY = 300.0
-"""Seconds between two checkpoints, unless the user says."""
+"""Default seconds between two checkpoints."""
 
 
 def options_of(asked: dict[str, Any], goal: StopRule, others: Collection[str]) -> tuple[Options, float]:
@@ -90,7 +90,7 @@ def settle(
     network: Any,
     options: Options,
 ) -> tuple[Algorithm[Any], Any, RunConfig, Path]:
-    """What to run and where, for a new run or one that goes on."""
+    """What to run and where, for a new or a resumed run."""
     if out is not None and not str(out):
         raise UsageError("--out is empty; give a folder.")
     if resume is not None:
@@ -164,18 +164,18 @@ def settle(
 
 
 def runtime_for(placed: Plan | None, options: Options) -> str:
-    """What runs a plan, or one still to be chosen, unless the user says."""
+    """The default runtime of a plan, or of a plan still to be chosen."""
     alone = placed is not None and placed.alone
     return "inline" if (alone and not options.has_viewer) or options.debug else "processes"
 
 
 def tunable(placed: Plan, policy: str) -> bool:
-    """Whether the tuner has something to choose: samplers beside learners. What a user's own policy says stays."""
+    """Whether the tuner has something to choose: samplers beside learners, under a built-in policy."""
     return ":" not in policy and placed.beside and len(placed.graph.domains) == 1
 
 
 def _hidden(algorithm: Algorithm[Any], env: Any) -> list[Any]:
-    """What other processes do not find by its name."""
+    """What other processes cannot import by name."""
     named = (type(algorithm), *_functions(algorithm), env.env if isinstance(env, Recipe) else env)
     return [thing for thing in named if not (isinstance(thing, str) or findable(thing))]
 

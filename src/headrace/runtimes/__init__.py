@@ -1,4 +1,4 @@
-"""What runs a plan."""
+"""Runtimes, which run plans."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What every runtime offers to whoever drives a run."""
+"""The interface of runtimes, for the session that drives a run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headrace.services.evaluate import Score
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may ask for besides the plan."""
+    """Options of a run besides the plan."""
 
     steps: int | None = None
     """Environment steps after which nothing more is collected."""
     debug: bool = False
     """Compile nothing, so that print and breakpoints work in stages."""
     on_divergence: str = "stop"
-    """What follows a loss, gradient or cell that is not finite: stop ends the run, warn says so and goes on."""
+    """What to do if a loss, gradient or cell is not finite: stop ends the run, warn prints a notice and goes on."""
     evaluate: bool = True
     eval_episodes: int = 10
     eval_every: int | None = None
@@ -40,11 +40,11 @@ class Options:
     track: str | None = None
     """Where metrics are logged besides the run directory: `wandb` or `wandb:PROJECT`."""
     restarts: int = 2
-    """How often in a minute a process that failed by an exception of its own, or hung, is started anew."""
+    """How often in a minute a process that raised an exception or hung is restarted."""
     deaths: int = 20
-    """How often in a minute processes killed by a signal are started anew."""
+    """How often in a minute processes killed by a signal are restarted, in total."""
     hang_seconds: float = 10.0
-    """Silence after which a process is taken for hung."""
+    """Seconds without a heartbeat after which a process counts as hung."""
 
     @property
     def has_viewer(self) -> bool:
@@ -53,7 +53,7 @@ class Options:
 
 
 PLAIN = Options()
-"""Nothing asked for."""
+"""The defaults."""
 
 
 class Runtime(ABC):
@@ -61,11 +61,11 @@ class Runtime(ABC):
 
     progress: Progress
     evaluates: bool = False
-    """Whether it has an evaluator of its own, whose scores are to be taken."""
+    """Whether it has its own evaluator, whose scores `take_score` returns."""
 
     @abstractmethod
     def advance(self) -> None:
-        """Train for a moment: a cycle of collecting and learning."""
+        """Train for one cycle of collecting and learning."""
 
     @abstractmethod
     def cells(self) -> dict[str, Cell]:
@@ -81,7 +81,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Restore what `state` returned."""
 
     @property
     def refines(self) -> bool:
@@ -94,20 +94,20 @@ class Runtime(ABC):
         return 1
 
     def fuse(self, repeat: int) -> None:
-        """Have so many learning passes run as one program from now on, where it `refines`."""
+        """Fuse `repeat` learning passes into one program from now on, where it `refines`."""
         raise NotImplementedError
 
     def pids(self) -> dict[str, int]:
-        """The processes that do the work, by name."""
+        """Process ids by process name."""
         return {"all": os.getpid()}
 
     def members(self) -> list[dict[str, Any]]:
         """What each process runs, as plain values: its name, pid, fragment and replica, device, cores, and the nodes
-        that it says it has run."""
+        that it has run."""
         return []
 
     def take_score(self) -> Score | None:
-        """An evaluation that the runtime itself made since it was last asked."""
+        """The newest evaluation by the runtime's own evaluator, once."""
         return None
 
     def version(self) -> int:
@@ -115,12 +115,12 @@ class Runtime(ABC):
         return self.progress.learned
 
     def figures(self) -> dict[str, float]:
-        """How the system itself does: numbers for the metrics, by name."""
+        """Metrics of the system itself, by name."""
         return {}
 
     def stop(self, at_once: bool = False) -> None:  # noqa: B027 - what runs in this process stops by itself
-        """Let nothing run any more; what was learned can still be read."""
+        """Stop training; cells can still be read."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of environments and memory."""
+        """Free environments and memory."""

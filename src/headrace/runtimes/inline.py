@@ -1,7 +1,7 @@
 """The inline runtime: any plan, all replicas of all fragments, in one process, in the loop's order.
 
-The sections are those that run in processes of their own elsewhere, over memory of this process. All share one list of
-cells, so nothing is published. A plan of one fragment over a JAX environment is one XLA program altogether (pure.py).
+The sections are the same as in the processes runtime, over memory of this process. All share one list of
+cells, so nothing is published. A plan of one fragment over a JAX environment is one XLA program (pure.py).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Inline(Runtime):
         self.jit: Callable[..., Any] = _as_it_is if options.debug else jax.jit
         self.progress = Progress()
         for store in plan.graph.stores.values():
-            store.require_memory()  # before anything is made
+            store.require_memory()  # checked first
         self.graph = replica_graph(plan, algorithm)
         made = make_cells(algorithm, plan.graph, seed)
         self.layout = CellLayout(made)
@@ -90,7 +90,7 @@ class Inline(Runtime):
             self._join()
 
     def _join(self) -> None:
-        """Make one program of those of replicas that learn as one."""
+        """Combine the programs of data-parallel replicas into one."""
         number, mesh = self.plan.shares, mesh_of(self.plan.shares)
         self.group = Group(mesh) if mesh is not None else None
 
@@ -110,22 +110,22 @@ class Inline(Runtime):
                 self._send_in_turn()
             else:
                 self._cycle()
-            self.watch.look(self.progress)  # the next one begins by acting, and so by waiting for the cells
+            self.watch.look(self.progress)  # the next cycle begins by acting, which waits for the cells
 
     def _cycle(self) -> None:
         """Collect until something is due, then learn all that is; while warming up, one pass."""
         progress, begins = self.progress, max(domain.begins for domain in self.plan.graph.domains)
         while not self.one_pass():
             if progress.passes < begins:
-                return  # let others look in
+                return  # so that the session can log
 
     def one_pass(self) -> bool:
-        """One collecting pass, and the learning that is due after it; whether there was any."""
+        """One collecting pass, and the learning that is due after it; returns whether there was any."""
         self.collect()
         return self._learn_due()
 
     def collect(self) -> None:
-        """One collecting pass of everybody."""
+        """One collecting pass of all sections."""
         self._turn([collect.run(self.progress.passes) for collect in self.collects])
         self._count()
 
@@ -155,7 +155,7 @@ class Inline(Runtime):
         ledger.begun[:] = ledger.passes[:] = progress.passes
 
     def _learn_due(self) -> bool:
-        """All programs that are due, domain by domain, in the loop's order; whether there were any."""
+        """All programs that are due, domain by domain, in the loop's order; returns whether there were any."""
         progress, did = self.progress, False
         for domain in self.plan.graph.domains:
             own = [learn for learn in self.learns if learn.domain is domain]
@@ -166,7 +166,7 @@ class Inline(Runtime):
                 else:
                     self._turn_in_order([learn.run(repeat) for learn in own])
                 if any(learn.inward for learn in own):
-                    jax.block_until_ready(self.cells_held.flat)  # before what it may read in place is written again
+                    jax.block_until_ready(self.cells_held.flat)  # before its input buffers are overwritten
                 for learn in own:
                     learn.done(repeat)
                 progress.count(domain.index, repeat, repeat * domain.frames)

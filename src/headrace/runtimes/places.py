@@ -1,6 +1,6 @@
-"""Where each process of a run is placed, and what of the machine it may see: settled before it imports JAX.
+"""The cores and devices of each process of a run, set before it imports JAX.
 
-An accelerator is opened by the processes placed on it and by nobody else: each that opens one takes memory there.
+Only processes placed on an accelerator see it: every process that opens one takes memory there.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from headrace.graph import Fragment, Plan
 from headrace.runtimes.base import Options
 
 HOST = "cpu:0"
-"""Where services are: they stand back for those who train."""
+"""The device of services."""
 
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES", "tpu": "TPU_VISIBLE_CHIPS"}
-"""The variable by which each kind of accelerator is shown to a process, or hidden from it."""
+"""The environment variable that lists the visible devices of each kind of accelerator."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Member:
     """The id of the fragment, or the name of the service."""
     replica: int
     name: str
-    """What a person calls it: `sampler 0`."""
+    """Its name for the user: `sampler 0`."""
     device: str
 
     @property
@@ -53,13 +53,13 @@ def training_members(plan: Plan) -> list[Member]:
 
 
 def service_members(options: Options) -> list[Member]:
-    """Those who watch: there is nothing to see before something was learned, and starting takes a core."""
+    """The evaluator and the viewer, if asked for; started once something was learned, because starting takes a core."""
     names = ["evaluator"] * options.evaluate + ["viewer"] * options.has_viewer
     return [Member(name, 0, f"{name} 0", HOST) for name in names]
 
 
 def process_kind(plan: Plan, fragment: Fragment) -> str:
-    """What a fragment happens to be, for a person."""
+    """What kind of process a fragment is, for its name."""
     nodes = [plan.graph.by_id[node] for node in fragment.nodes]
     collects, learns = ([node for node in nodes if node.domain == side] for side in ("collect", "learn"))
     if not nodes:
@@ -90,34 +90,34 @@ def cores_of(plan: Plan, member: Member, present: Sequence[int]) -> tuple[list[i
     if learns and plan.gradients == "reduce":
         # A collective's threads spin: on one core they would wait for each other's time slices (4 ms, not 1.2).
         return wanted, len(own)
-    return own, len(own) if learns else 1  # acting is too small to be shared out among several threads
+    return own, len(own) if learns else 1  # acting is too little work for several threads
 
 
 def device_variables(member: Member, everybody: Sequence[Member]) -> dict[str, str]:
-    """The variables that show a process the device it computes on, and hide all others."""
+    """Environment variables that make only a process's own device visible to it."""
     return visible_devices([member.device], alone=sum(other.device == member.device for other in everybody) == 1)
 
 
 def visible_devices(devices: Iterable[str], alone: bool) -> dict[str, str]:
-    """The variables that show a process these devices and hide all others; `alone` if nobody else computes there."""
+    """Environment variables that make only these devices visible; `alone` if no other process uses them."""
     devices = list(devices)
     (platform,) = {device.partition(":")[0] for device in devices} - {"cpu"} or {"cpu"}
     if platform not in VISIBLE:
         return {"JAX_PLATFORMS": platform}
     numbers = _numbers(platform, devices)
-    # Their numbers count those that this process is visible_devices, which may be some of the machine's.
+    # Numbers count the devices visible to this process, which may be some of the machine's.
     known = os.environ.get(VISIBLE[platform], "")
     names = [known.split(",")[number].strip() if known else str(number) for number in numbers]
     return {
         "JAX_PLATFORMS": f"{platform},cpu",
         VISIBLE[platform]: ",".join(names),
-        # By itself, JAX takes three quarters of a device's memory when it opens it.
+        # By default JAX takes three quarters of a device's memory when it opens it.
         "XLA_PYTHON_CLIENT_PREALLOCATE": "true" if alone else "false",
     }
 
 
 def jax_device(device: str, among: Iterable[str]) -> Any:
-    """A device of a plan as JAX has it, in a process that is shown these."""
+    """A device of a plan as JAX has it, in a process to which these are visible."""
     platform = device.partition(":")[0]
     near = jax.local_devices(backend=platform)
     if platform == "cpu":  # all of them, where several are simulated; in a group each process has one

@@ -1,7 +1,7 @@
 """The processes runtime: one process for each fragment replica, and one each for the evaluator and the viewer.
 
-The parent allocates one shared block, starts the processes, has those replaced that die, and reads how far they are.
-Data crosses in shared memory alone.
+The parent allocates one shared block, starts the processes, has dead ones replaced, and reads their progress. All data
+is exchanged through shared memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from headrace.settings.values import to_json
 from headrace.shm.memory import Arena, Memory, fence, measure
 
 POLL = 0.05
-"""Seconds between two looks at the processes."""
+"""Seconds between two checks of the processes."""
 
 
 class Processes(Runtime):
@@ -59,7 +59,7 @@ class Processes(Runtime):
         self.part = replica_graph(plan, algorithm)
         for store in plan.graph.stores.values():
             store.require_memory()
-        prepare_template()  # while the cells are made here
+        prepare_template()  # in the background, while the cells are made here
         self.start = make_cells(algorithm, plan.graph, seed)
         self.layout = CellLayout(self.start)
         if plan.gradients == "reduce":
@@ -86,7 +86,7 @@ class Processes(Runtime):
 
     @property
     def processes(self) -> list[Process]:
-        """Those that run."""
+        """The running processes."""
         return self.supervisor.processes
 
     def _launch(self, members: list[Member]) -> None:
@@ -127,7 +127,7 @@ class Processes(Runtime):
             self.waiting = []
 
     def member(self, process: Process) -> int:
-        """The place of a process in the ledger."""
+        """The index of a process in the ledger."""
         return self.ledger.members[process.task.fragment, process.task.replica]
 
     def _silent_for(self, process: Process) -> float:
@@ -157,7 +157,7 @@ class Processes(Runtime):
         return f"'{process.task.env['env']}' does not come back from step {step} in {process.name}"
 
     def _look(self) -> None:
-        """Take over what the processes have done since, and see to those that are in trouble."""
+        """Update the progress, and replace processes that failed."""
         self._take_over()
         self._check_divergence()
         self.supervisor.look()
@@ -174,7 +174,7 @@ class Processes(Runtime):
         progress.episodes += ledger.episodes(self.read)
 
     def _check_divergence(self) -> None:
-        """End a run that has diverged, or say so once for each stage."""
+        """End a run that has diverged, or add a notice once for each stage."""
         for found in self.ledger.divergences():
             if self.options.on_divergence == "stop":
                 raise DivergenceError(str(found))
@@ -205,7 +205,7 @@ class Processes(Runtime):
         }
 
     def figures(self) -> dict[str, float]:
-        """Lag, rate and busy shares since this was last asked."""
+        """Lag, rate and busy shares since the last call."""
         before, now = self.before, self._counts()
         self.before = now
         lag, passes = now["lags"] - before["lags"]
@@ -294,7 +294,7 @@ class Processes(Runtime):
             self.ledger.pause(False)
 
     def _pause_training(self, until: float | None = None) -> bool:
-        """Have everybody who trains come to rest, the state of all kept; False if that took too long."""
+        """Pause all training processes, with their state saved; False if that took too long."""
         if not self.processes:
             return True
         self.ledger.pause(True)
@@ -308,7 +308,7 @@ class Processes(Runtime):
         return True
 
     def _at_rest(self) -> bool:
-        """Whether all stand still with nothing left that is due. In this order: who has more to do says so first."""
+        """Whether all processes rest and nothing is due. In this order: one with more to do says so first."""
         ledger = self.ledger
         if (ledger.begun != ledger.passes).any() or (ledger.passes != ledger.passes[0]).any():
             return False
@@ -326,7 +326,7 @@ class Processes(Runtime):
         )
 
     def _regroup(self, loops: list[Process]) -> None:
-        """Start those that learn as one anew, all of them: the others wait for one that is gone."""
+        """Restart all data-parallel replicas: the others wait for one that is gone."""
         self.group = (f"127.0.0.1:{free_port()}", self.plan.shares)
         for process in loops:
             process.kill()
@@ -337,7 +337,7 @@ class Processes(Runtime):
             process.start()
 
     def _same(self) -> None:
-        """Refuse replicas that have come apart."""
+        """Refuse replicas whose cells differ."""
         digests = self.ledger.digests
         if self.group is not None and self.processes and (digests != digests[0]).any():
             raise FragmentError(APART)
@@ -364,7 +364,7 @@ class Processes(Runtime):
         self.before = self._counts()
 
     def _finish(self) -> None:
-        """If all is collected, let what is due be learned: so that a run of so many steps is always the same run."""
+        """Once all steps are collected, finish the learning that is due, so that runs of equal length are equal."""
         most = self.options.steps
         while self.processes and most is not None and self.progress.env_steps >= most and not self._nothing_due():
             time.sleep(POLL)

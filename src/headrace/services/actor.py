@@ -1,4 +1,4 @@
-"""The trained actor for whoever has an environment of their own: its observations in, its actions out."""
+"""The trained actor for use in any environment loop: observations in, actions out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.types import MASK, Box, Dict, Discrete, MultiDiscrete, Tree, from_
 
 
 class Actor:
-    """Chooses, without exploring, what to do on an observation."""
+    """Chooses actions for observations, without exploration."""
 
     def __init__(self, graph: Graph, cells: Mapping[str, Cell]):
         self.cells = dict(cells)
@@ -25,7 +25,7 @@ class Actor:
         self.seen, self.space = graph.spec.observation, graph.spec.action
 
     def acts_for(self, cells: Mapping[str, Cell]) -> bool:
-        """Whether it plays as these cells do."""
+        """Whether it was made from these cells."""
         same = (cells.get(name) is cell for name, cell in self.cells.items())
         return len(self.cells) == len(cells) and all(same)
 
@@ -83,7 +83,7 @@ def _parts(tree: Mapping[str, Any]) -> str:
 
 
 def _check_choices(space: Any, obs: Tree) -> None:
-    """Refuse what the environment could not have shown."""
+    """Refuse observations outside the environment's space."""
     if isinstance(space, Dict):
         for name, part in space.items:
             _check_choices(part, obs[name])

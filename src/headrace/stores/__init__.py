@@ -1,4 +1,4 @@
-"""What stands between collecting and learning. A kind of store is one file, and one line here."""
+"""Stores between collecting and learning. A kind of store is one file, and one line here."""
 
 from headrace.stores import replay, rollout
 from headrace.stores.base import Draw, Fill, Leaves, Store, StoreKind

@@ -1,12 +1,12 @@
 """Replay: a store that is sampled with replacement, as a table of rows.
 
-The table is one arena of rows with a stripe for each writer, gathered from directly. A stripe is a ring of steps; a
-step is one row for each of the writer's environments. Rows of one environment follow each other in time, so sums over n
-steps are made when sampling, and stop at the end of an episode or of what was written.
+The table is one arena of rows with a stripe for each writer; batches are gathered from it directly. A stripe is a ring
+of steps; a step is one row for each of the writer's environments. Rows of one environment follow each other in time, so
+sums over n steps are made when sampling, and stop at the end of an episode or of what was written.
 
 Over shared memory (`allocate=arena.array`) each writer is a process of its own. A ring has as many steps more
 than it holds as are inserted at once, so those being written are never among those drawn, and draws are the same in
-every runtime. What writers overwrite while a batch is copied is found afterwards, by their counters, and drawn anew.
+every runtime. What writers overwrite while a batch is copied is detected afterwards by their counters, and drawn again.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ class Table(Store):
         """`handed` has the shapes of what one writer inserts at once: `[envs, ...]`, or `[steps, envs, ...]`."""
         *together, self.envs = handed.reward.shape
         self.together = together[0] if together else 1
-        """Steps that are inserted, and committed, at once."""
+        """Steps that are inserted and committed together."""
         self.steps = max(1, capacity // (writers * self.envs))
         self.ring = self.steps + self.together
         self.writers = writers
         lead = len(handed.reward.shape)
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), handed)
-        if allocate is np.zeros:  # other memory was checked by whoever made it, and may be full of this table's rows
+        if allocate is np.zeros:  # other memory was checked when it was allocated, and may hold rows already
             require_table(row, writers * self.steps * self.envs)
         self.rows: Transition = empty_like(row, writers * self.ring * self.envs, make=allocate)
         # Views [writer, step, env, ...] of the same memory, for writing.
@@ -140,7 +140,7 @@ class Table(Store):
             leaf.reshape(writers, self.ring, self.envs, *leaf.shape[1:]) for leaf in jax.tree.leaves(self.rows)
         ]
         self.written: Any = allocate((writers, LINE // 8), np.int64)[:, 0]
-        """Steps each writer has ever committed; a writer that is replaced goes on from there."""
+        """Steps each writer has ever committed; the successor of a writer continues from there."""
 
     @property
     def inserted(self) -> int:
@@ -151,9 +151,9 @@ class Table(Store):
         return None
 
     def insert(self, rows: Transition | Leaves, writer: int = 0, number: int | None = None) -> None:
-        """Write what is inserted at once, a transition or its arrays in order, then commit it."""
+        """Write a transition or trajectory, or its arrays in order, then commit it."""
         if number is not None and self.written[writer] > number * self.together:
-            return  # by a predecessor, before it died
+            return  # inserted by a predecessor before it died
         at = self.written[writer] % self.ring
         if self.together > 1:
             at = (at + np.arange(self.together)) % self.ring
@@ -168,13 +168,13 @@ class Table(Store):
         return jax.tree.leaves(self.sample(rng, (count, how.size), how.gamma, how.steps))
 
     def release(self, reader: int, learned: int) -> None:
-        """Nothing is held for anybody."""
+        """Nothing is reserved for readers."""
 
     def sample(self, rng: np.random.Generator, lead: tuple[int, ...], gamma: float, steps: int) -> Batch:
         """`lead` rows drawn with replacement, each folded over up to `steps` steps."""
         writer, step, env = self.places(rng, int(np.prod(lead)), steps)
         batch = self.gather(writer, step, env, lead, gamma, steps)
-        # The limiter lets writers go on by some steps only while this side draws, so this ends.
+        # The pace lets writers insert only a few steps during a draw, so this ends.
         lost = np.flatnonzero(self._overwritten(writer, step))
         while lost.size:
             writer, step, env = self.places(rng, lost.size, steps)
@@ -191,12 +191,12 @@ class Table(Store):
 
         Any row with `steps` - 1 later ones is equally likely.
         """
-        written = self.written.copy()  # once: writers go on meanwhile
+        written = self.written.copy()  # read once: writers continue meanwhile
         fence()
         held = np.minimum(written, self.steps)
         starts = np.maximum(held - (steps - 1), 0)
         if not starts.any():
-            starts = held  # fewer steps than asked are in: sums stop at the last one written
+            starts = held  # fewer steps were inserted: sums stop at the last one
         bounds = np.cumsum(starts * self.envs)
         at = rng.integers(0, bounds[-1], number)
         writer = np.searchsorted(bounds, at, side="right") if self.writers > 1 else np.zeros(number, np.int64)
@@ -205,7 +205,7 @@ class Table(Store):
         return writer, step, within % self.envs
 
     def _overwritten(self, writer: NDArray[Any], step: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which of these steps are overwritten, or being so. Those after them are younger and need no check."""
+        """Which of these steps were or are being overwritten. Later steps are newer and need no check."""
         fence()  # after the rows were read
         lost: NDArray[np.bool_] = step < (self.written - self.steps)[writer]
         return lost
@@ -252,12 +252,12 @@ class Table(Store):
         )
 
     def contents(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the rows written, and how many there ever were."""
+        """The rows written, and how many there ever were, for a checkpoint."""
         held = int(min(self.written.max(initial=0), self.ring))
         return {"rows": [stripe[:, :held] for stripe in self.stripes], "written": self.written.copy()}
 
     def fill(self, contents: dict[str, Any] | None, passes: int = 0) -> None:
-        """Take over the contents of another table; what is inserted next does not follow them."""
+        """Restore the contents of a table; the next rows do not continue its episodes."""
         assert contents is not None
         for stripe, rows in zip(self.stripes, contents["rows"], strict=True):
             stripe[:, : rows.shape[1]] = rows
@@ -266,7 +266,7 @@ class Table(Store):
             self.sever(writer)
 
     def sever(self, writer: int) -> None:
-        """Mark a writer's newest step as truncated: what is inserted next does not follow it."""
+        """Mark a writer's newest step as truncated: the next rows do not continue its episode."""
         if self.written[writer]:
             at = (writer * self.ring + (self.written[writer] - 1) % self.ring) * self.envs
             newest = slice(at, at + self.envs)
