@@ -50,7 +50,7 @@ class TwoTrainersConfig(ReplayConfig):
     ent_coef: float = 0.003
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
-    """Longest gradient of the actor."""
+    """Global-norm clip on the gradients of the actor."""
 
     def check(self) -> None:
         ReplayConfig.check(self)

@@ -76,7 +76,10 @@ def checked(method: Callable[..., Any]) -> Any:
 class Handle:
     """Base of the symbolic environment and stores that a loop is traced with."""
 
-    name: str
+    def __init__(self, tracer: LoopTracer, name: str):
+        self.tracer, self.name = tracer, name
+        self.row: Any = None
+        """The shapes of what a store was filled with, once it was."""
 
     def __getattr__(self, word: str) -> Any:
         if word.startswith("_"):

@@ -18,18 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from headrace.draw.canvas import (
-    Drawing,
-    End,
-    Flow,
-    FragmentBox,
-    Link,
-    Rect,
-    Side,
-    tag_rows,
-    tag_width,
-    text_width,
-)
+from headrace.draw.canvas import Drawing, End, Flow, FragmentBox, Link, Rect, Side, tag_rows, tag_width, text_width
 from headrace.draw.routes import GAP, LANE, SHOULDER, SIDES, aim, route, take_lanes
 from headrace.draw.words import often_words, place_words, shape_words
 from headrace.graph.ir import Edge, Node

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from headrace.envs.base import Step, seeds
+from headrace.envs.base import Step
 from headrace.envs.spaces import Actions, MisfitError, ObsBuffer, choices, observations
 from headrace.envs.stepped import Stepped, quiet
 from headrace.errors import EnvError, sentence
@@ -42,13 +42,7 @@ class GymnasiumEnv(Stepped):
         self._steps = [env.step for env in envs]
 
     def reset(self, seed: int) -> Tree:
-        buffers = self._next_buffers()
-        self._start()
-        with quiet():
-            for index, start in enumerate(seeds(seed, self.spec.num_envs)):
-                self._reset_one(index, buffers.obs, start)
-        self._require_finite(buffers.obs.tree, "a first observation")
-        return buffers.obs.tree
+        return self._reset_all(seed).tree
 
     def step(self, action: Array) -> Step:
         rows = self._actions.decode(action)

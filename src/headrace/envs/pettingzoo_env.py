@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from headrace.envs.base import Step, no_such_argument, numbers, optional, seeds
+from headrace.envs.base import Step, no_such_argument, numbers, optional
 from headrace.envs.spaces import Actions, MisfitError, ObsBuffer, Observations, observations
 from headrace.envs.stepped import Stepped, quiet
 from headrace.errors import EnvError, nearest, sentence
@@ -47,13 +47,7 @@ class PettingZooEnv(Stepped):
         super().__init__(spec, envs, layout, render=render, team=team)
 
     def reset(self, seed: int) -> Tree:
-        buffers = self._next_buffers()
-        self._start()
-        with quiet():
-            for index, start in enumerate(seeds(seed, self.spec.num_envs)):
-                self._reset_one(index, buffers.obs, start)
-        self._require_finite(buffers.obs.tree, "a first observation")
-        return self._shown(buffers.obs)
+        return self._shown(self._reset_all(seed))
 
     def step(self, action: Array) -> Step:
         if len(action) != self.spec.num_envs:
@@ -110,11 +104,11 @@ class PettingZooEnv(Stepped):
                 f"and not for the others; headrace plays teams that stay together: wrap it so that all end at once."
             )
 
-    def _reset_one(self, index: int, rows: ObsBuffer, seed: int | None) -> None:
+    def _reset_one(self, index: int, obs: ObsBuffer, seed: int | None) -> None:
         try:
             seen, _ = self._envs[index].reset(seed=seed)
             for place, agent in enumerate(self._agents):
-                rows.write(index * len(self._agents) + place, seen[agent], None)
+                obs.write(index * len(self._agents) + place, seen[agent], None)
         except Exception as error:
             raise self._blame(index, error) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
@@ -12,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from headrace.envs.base import Episode, LocalEnv, numbers
+from headrace.envs.base import Episode, LocalEnv, numbers, seeds
 from headrace.envs.spaces import MisfitError, ObsBuffer, Observations
 from headrace.errors import EnvError, sentence
 from headrace.types import EnvSpec
@@ -55,6 +56,20 @@ class Stepped(LocalEnv):
         self._count = 0
         self._began = [0] * self.spec.num_envs
         self._returns = np.zeros(self.spec.num_envs)
+
+    def _reset_all(self, seed: int) -> ObsBuffer:
+        """Reset every environment; returns the first observations."""
+        buffers = self._next_buffers()
+        self._start()
+        with quiet():
+            for index, start in enumerate(seeds(seed, self.spec.num_envs)):
+                self._reset_one(index, buffers.obs, start)
+        self._require_finite(buffers.obs.tree, "a first observation")
+        return buffers.obs
+
+    @abstractmethod
+    def _reset_one(self, index: int, obs: ObsBuffer, seed: int | None) -> None:
+        """Reset one environment and write its first observation."""
 
     def _end(self, ended: Sequence[int], infos: Sequence[Any]) -> None:
         """Record the episodes that ended at this step, with the numbers in their infos."""

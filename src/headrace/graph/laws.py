@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import jax
 
 from headrace.errors import PlanError
-from headrace.graph.plan import CHANNELS, GRADIENTS, STALE, Cut, Fragment, Plan
+from headrace.graph.plan import CHANNELS, GRADIENTS, STALE, Cut, Fragment, Plan, crosses
 from headrace.graph.sections import Sections, per_step
 from headrace.machine import Machine
 
@@ -137,7 +137,7 @@ def channels_fit(plan: Plan, machine: Machine) -> None:
         if cut.channel in GRADIENTS:
             continue
         edge = edges.get((cut.source, cut.target, cut.what))
-        if edge is None or not plan.crosses(edge):
+        if edge is None or not crosses(edge, plan.fragments):
             raise _unfit(plan, cut, "which does not cross", "leave it to headrace.graph.cut(...)")
         fitting = CHANNELS[edge.kind]
         if cut.channel != fitting:

@@ -124,10 +124,6 @@ class Plan:
         acting = [cut.staleness for cut in self.cuts if self.graph.by_id[cut.target].domain == "collect"]
         return max(acting, default=0) == 0
 
-    def crosses(self, edge: Edge) -> bool:
-        """Whether a fragment needs what an edge carries and does not compute it."""
-        return crosses(edge, self.fragments)
-
     def cut_of(self, edge: Edge) -> Cut | None:
         """The cut of an edge; None inside a fragment."""
         found = (c for c in self.cuts if (c.source, c.target, c.what) == (edge.source, edge.target, edge.what))

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from headrace.core.handles import Env
-from headrace.core.stage import LoopTracer
 from headrace.core.symbols import Handle, Symbol, checked, is_shape, show
 from headrace.errors import LoopError
 from headrace.graph.ir import StepEnv
@@ -19,10 +18,6 @@ from headrace.types import Outcome, Transition, Tree, struct, transition_struct
 
 class SymbolicEnv(Handle, Env):
     """Records what the loop asks of its environment."""
-
-    def __init__(self, tracer: LoopTracer):
-        self.tracer = tracer
-        self.name = "env"
 
     @property
     def agents(self) -> int:

@@ -268,7 +268,7 @@ class Tracer:
         tracer = Tracer(self.algorithm, self.spec, [node for node in self.nodes if node.kind == "stage"])
         tracer.spec = spec
         with tracing(tracer):
-            env = SymbolicEnv(tracer)
+            env = SymbolicEnv(tracer, "env")
             env.step(self.algorithm.play(env.observe()))
         return tracer.nodes
 
@@ -352,7 +352,7 @@ def _kind(value: Any) -> str:
 
 def _handles(algorithm: Algorithm[Any], tracer: Tracer) -> dict[str, Any]:
     """A tracing handle for each argument of the loop, by its annotation."""
-    makers: dict[Any, Callable[[str], Any]] = {Env: lambda name: SymbolicEnv(tracer)}
+    makers: dict[Any, Callable[[str], Any]] = {Env: lambda name: SymbolicEnv(tracer, "env")}
     makers |= {kind.handle: partial(kind.symbolic, tracer) for kind in KINDS}
     hints = inspect.get_annotations(type(algorithm).loop, eval_str=True)
     names = list(inspect.signature(algorithm.loop).parameters)

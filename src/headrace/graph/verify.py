@@ -12,7 +12,7 @@ import equinox as eqx
 from headrace.core.symbols import is_shape, show
 from headrace.errors import PlanError
 from headrace.graph.laws import LAWS
-from headrace.graph.plan import CHANNELS, GRADIENTS, Plan, repeatable, replica_algorithm
+from headrace.graph.plan import CHANNELS, GRADIENTS, Plan, crosses, repeatable, replica_algorithm
 from headrace.graph.symbolic import shapes
 from headrace.graph.trace import cells_of
 from headrace.machine import Machine
@@ -55,7 +55,7 @@ def fragments_distinct(plan: Plan, machine: Machine) -> None:
 def every_edge_carried(plan: Plan, machine: Machine) -> None:
     """What crosses between two fragments has a channel."""
     for edge in plan.graph.edges:
-        apart = plan.crosses(edge)
+        apart = crosses(edge, plan.fragments)
         if apart and edge.kind in CHANNELS and plan.cut_of(edge) is None:
             raise PlanError(
                 f"policy '{plan.policy}' has no channel for '{edge.what}' from {edge.source} to {edge.target}; "

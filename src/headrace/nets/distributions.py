@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from headrace.errors import EnvError
-from headrace.types import Array, Box, Discrete, MultiDiscrete, Space
+from headrace.nets.encode import width
+from headrace.types import Array, Box, Dict, Discrete, MultiDiscrete, Space
 
 FORBIDDEN = -1e9
 """The logit of a masked action: finite, so that gradients stay finite."""
@@ -108,15 +109,9 @@ def masked(logits: Array, mask: Array | None) -> Array:
 
 def outputs_for(space: Space) -> int:
     """Number of network outputs that `distribution` needs for a space."""
-    match space:
-        case Box(shape):
-            return math.prod(shape)
-        case Discrete(n):
-            return n
-        case MultiDiscrete(counts):
-            return sum(counts)
-        case _:
-            raise TypeError(f"no distribution over {space}")
+    if isinstance(space, Dict):
+        raise TypeError(f"no distribution over {space}")
+    return width(space)
 
 
 def distribution(space: Space, outputs: Array, mask: Array | None, log_std: Array | None = None) -> Any:

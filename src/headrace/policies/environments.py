@@ -21,11 +21,7 @@ def environments(graph: Graph, machine: Machine, replicas: int | None = None) ->
         Fragment("environments", stepping, replicas=workers, device=machine.host),
         Fragment("acting", acting, device=devices[0]),
         *(
-            Fragment(
-                f"agent_{i}",
-                with_computed(graph, agent),
-                device=devices[i % len(devices)],
-            )
+            Fragment(f"agent_{i}", with_computed(graph, agent), device=devices[i % len(devices)])
             for i, agent in enumerate(agents)
         ),
     )

@@ -33,21 +33,21 @@ REMEDY = "remove that folder to use the one before it, or start a new run"
 
 def save(folder: Path, arrays: Tree, values: dict[str, Any]) -> Path:
     """Write `folder` atomically; raises OSError if it cannot be written."""
-    aside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    temporary = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     try:
-        _write(_named(arrays), aside / ARRAYS)
-        files = {ARRAYS: {"bytes": (aside / ARRAYS).stat().st_size, "sha256": _sum(aside / ARRAYS)}}
-        (aside / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files, "values": values}, indent=2))
+        _write(_named(arrays), temporary / ARRAYS)
+        files = {ARRAYS: {"bytes": (temporary / ARRAYS).stat().st_size, "sha256": _sum(temporary / ARRAYS)}}
+        (temporary / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files, "values": values}, indent=2))
         for name in (ARRAYS, MANIFEST):
-            _flush(aside / name)
+            _flush(temporary / name)
         if folder.exists():
             shutil.rmtree(folder)
-        aside.rename(folder)
+        temporary.rename(folder)
         _flush(folder.parent)
     except BaseException:  # a full disk, or a second Ctrl-C
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     return folder
 

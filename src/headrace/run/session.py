@@ -84,25 +84,16 @@ class Session:
         advance and may return a notice.
         """
         with ExitStack() as held:
-            self.begin(partial(_held, held, evaluators) if evaluators else None, eval_every, display, refine)
+            evaluators = partial(_held, held, evaluators) if evaluators else None
+            self.evaluators, self.eval_every, self.display, self.refine = evaluators, eval_every, display, refine
+            self.evaluator = None if evaluators is None or self.runtime.evaluates else evaluators()
+            self.evaluating, self.first = 0.0, True
+            self.evaluated_at = self.runtime.progress.env_steps
+            self.logged = self.saved = self.elapsed
             while not self.over:
                 yield self
                 self.look()
             self.end()
-
-    def begin(
-        self,
-        evaluators: Callable[[], Evaluator] | None,
-        eval_every: int | None,
-        display: Display,
-        refine: Callable[[], str | None] | None = None,
-    ) -> None:
-        """What `look` and `end` need; `evaluators` as for `train`, but closed by the caller."""
-        self.evaluators, self.eval_every, self.display, self.refine = evaluators, eval_every, display, refine
-        self.evaluator = None if evaluators is None or self.runtime.evaluates else evaluators()
-        self.evaluating, self.first = 0.0, True
-        self.evaluated_at = self.runtime.progress.env_steps
-        self.logged = self.saved = self.elapsed
 
     def look(self) -> None:
         """After each advance: evaluate, log and save where it is time."""

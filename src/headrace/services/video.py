@@ -44,11 +44,11 @@ class Video:
         check_file(path)
         self.path = Path(path)
         self.fps = fps
-        self.aside = self.path.with_name(f".{self.path.name}.part")
+        self.temporary = self.path.with_name(f".{self.path.name}.part")
         self.shape: tuple[int, ...] = ()
         self.encoder: subprocess.Popen[bytes] | None = None
         try:
-            self.aside.touch()
+            self.temporary.touch()
         except OSError as error:
             raise _refusal(self.path, error.strerror) from None
         self.complaints = tempfile.TemporaryFile()  # noqa: SIM115, it is closed with the video
@@ -91,7 +91,7 @@ class Video:
             if self.encoder.wait() != 0:
                 raise self._failure()
             try:
-                self.aside.replace(self.path)
+                self.temporary.replace(self.path)
             except OSError as error:
                 self.discard()
                 raise _refusal(self.path, error.strerror) from None
@@ -104,14 +104,14 @@ class Video:
             self.encoder.communicate()
             self.encoder = None
         self.complaints.close()
-        self.aside.unlink(missing_ok=True)
+        self.temporary.unlink(missing_ok=True)
 
     def _start(self, height: int, width: int) -> subprocess.Popen[bytes]:
         try:
             ffmpeg = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
         except RuntimeError as error:
             raise UsageError(f"--record found no ffmpeg ({error}); install one.") from None
-        target = str(self.aside.absolute())  # or a colon in the name would make it an address
+        target = str(self.temporary.absolute())  # or a colon in the name would make it an address
         raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{self.fps:g}", "-i", "-"]
         # In its own session: Ctrl-C reaches only this process, which then finishes or deletes the file.
         return subprocess.Popen(

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.handles import Replay
-from headrace.core.stage import LoopTracer
 from headrace.core.symbols import Handle, as_struct, checked, leading, require_whole, show
 from headrace.errors import LoopError
 from headrace.machine import free_memory, gib, require_memory
@@ -83,11 +82,6 @@ class Sample(Draw):
 
 class SymbolicReplay(Handle, Replay):
     """Records insertions and samples."""
-
-    def __init__(self, tracer: LoopTracer, name: str):
-        self.tracer = tracer
-        self.name = name
-        self.row: Transition | None = None
 
     @checked
     def insert(self, transition: Transition, capacity: int = 1_000_000) -> None:

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from headrace.core.handles import Rollout
-from headrace.core.stage import LoopTracer
 from headrace.core.symbols import Handle, checked, leading, require_whole
 from headrace.errors import LoopError
 from headrace.shm.memory import Arena
@@ -62,11 +61,6 @@ class Take(Draw):
 
 class SymbolicRollout(Handle, Rollout):
     """Records trajectories put and taken."""
-
-    def __init__(self, tracer: LoopTracer, name: str):
-        self.tracer = tracer
-        self.name = name
-        self.row: Tree | None = None
 
     @checked
     def put(self, trajectory: Transition) -> None:
