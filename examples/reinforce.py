@@ -15,7 +15,7 @@ import optax
 import headrace
 from headrace import Algorithm, Env, Learned, Reads, Rollout, Writes, stage
 from headrace.core import NetConfig
-from headrace.nets import Actor, build, outputs_for
+from headrace.nets import ActorNet, build, outputs_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Reinforce(Algorithm[ReinforceConfig]):
         body = build(self.config, (spec.observation,), outputs, actor_key, last_gain=0.01)
         value = build(self.config, (spec.observation,), 1, value_key)
         return {
-            "actor": Learned(Actor(body, jnp.zeros(outputs), spec.action), optax.adam(self.config.learning_rate)),
+            "actor": Learned(ActorNet(body, jnp.zeros(outputs), spec.action), optax.adam(self.config.learning_rate)),
             "value": Learned(value, optax.adam(self.config.learning_rate)),
         }
 

@@ -21,7 +21,7 @@ import headrace
 from headrace import Algorithm, Env, Learned, Reads, Replay, Rollout, Schedule, Tracked, Writes, stage
 from headrace.core import EnvError, ReplayConfig, standardised
 from headrace.core.returns import gae
-from headrace.nets import Actor, build, outputs_for
+from headrace.nets import ActorNet, build, outputs_for
 from headrace.types import Discrete
 
 
@@ -50,7 +50,7 @@ class TwoTrainersConfig(ReplayConfig):
     ent_coef: float = 0.003
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
-    """Longest gradient of the actor."""
+    """Global-norm clip on the gradients of the actor."""
 
     def check(self) -> None:
         ReplayConfig.check(self)
@@ -74,7 +74,7 @@ class TwoTrainers(Algorithm[TwoTrainersConfig]):
         critic = build(c, (spec.observation,), outputs, critic_key)
         clipped = optax.chain(optax.clip_by_global_norm(c.max_grad_norm), optax.adam(c.actor_learning_rate))
         return {
-            "actor": Learned(Actor(body, jnp.zeros(outputs), spec.action), clipped),
+            "actor": Learned(ActorNet(body, jnp.zeros(outputs), spec.action), clipped),
             "critic": Learned(critic, optax.adam(c.learning_rate)),
             "target": Tracked(critic),
         }

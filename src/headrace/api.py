@@ -1,4 +1,4 @@
-"""trace and plan, and what is found by a name: the same words as on the command line."""
+"""trace and plan; finding algorithms and policies by the names the command line uses."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def distribute(
 
 
 def passes(algorithm: Any, env: Any, policy: str | None = None, replicas: int | None = None) -> str:
-    """What each pass made of an algorithm, as text."""
+    """The result of each compiler pass on an algorithm, as text."""
     machine = Machine.detect()
     made = _cut(trace(algorithm, env), policy, replicas, None, machine)
     return show_passes(made, graphs.verify(graphs.fuse(made, machine.cores), machine))
@@ -94,7 +94,7 @@ def _cut(graph: Graph, policy: str | None, replicas: int | None, staleness: int 
     if staleness is not None and staleness < 0:
         raise UsageError(f"--staleness must be at least 0, got {staleness}.")
     made = find_policy(policy or default_policy(graph))(graph, machine, replicas)
-    every_node_once(made, machine)  # before all else: what comes next looks for the nodes it needs
+    every_node_once(made, machine)  # first: what comes next relies on the nodes being in fragments
     return made if staleness is None else graphs.with_staleness(made, staleness)
 
 

@@ -81,9 +81,7 @@ def sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def nearest(name: str, known: Iterable[str], count: int = 1) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """A hint such as ``"; did you mean 'Pendulum-v1'?"``, empty when nothing is close."""
-    close = difflib.get_close_matches(name, sorted(known), n=count, cutoff=0.5)
-    if not close:
-        return ""
-    return "; did you mean " + " or ".join(f"'{name}'" for name in close) + "?"
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else ""

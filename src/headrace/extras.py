@@ -1,4 +1,4 @@
-"""Packages of an extra: imported where they are needed, and refused with what to type where they are not there."""
+"""Optional packages: imported when needed; where one is missing, the error says how to install it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever finds half of one."""
+"""Writing files atomically."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replace a file: whoever reads it finds the old content or the new one, whatever happens on the way."""
+    """Replace a file atomically: a reader finds the old content or the new one, even after a crash."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(content) if isinstance(content, bytes) else part.write_text(content)

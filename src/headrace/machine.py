@@ -37,7 +37,7 @@ class Machine:
     def detect() -> Machine:
         """This machine, as far as this process may use it."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        # To look is to open them; the memory is for those who compute there.
+        # Listing devices opens them; their memory is left to the processes that compute there.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         found = dict.fromkeys([*jax.devices(), *jax.devices("cpu")])
         devices = tuple(f"{_platform(device)}:{device.id}" for device in found)
@@ -45,13 +45,13 @@ class Machine:
 
 
 def _platform(device: Any) -> str:
-    """cpu, cuda, rocm or tpu: JAX calls two of these gpu, where it does not matter."""
+    """cpu, cuda, rocm or tpu: JAX calls two of these gpu."""
     version = device.client.platform_version.lower()
     return next((kind for kind in ("cuda", "rocm") if device.platform == "gpu" and kind in version), device.platform)
 
 
 def free_memory() -> int:
-    """Bytes that can be had now, within the limit of the container, if there is one."""
+    """Bytes that can be allocated now, within the limit of the container, if there is one."""
     return int(min(psutil.virtual_memory().available, _limit() - psutil.Process().memory_info().rss))
 
 
@@ -63,7 +63,7 @@ def require_memory(what: str, needed: int, remedy: str) -> None:
 
 
 def gib(number: float) -> str:
-    """Bytes for a person."""
+    """Bytes as readable text."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
             return f"{number:.3g} {unit}" if number < 1000 and unit != "B" else f"{number:.0f} {unit}"
@@ -72,7 +72,7 @@ def gib(number: float) -> str:
 
 
 def keep_compiled() -> None:
-    """Let XLA's programs be found again by the next run, unless the user chose a place for them.
+    """Cache compiled XLA programs on disk for later runs, unless the user chose a folder for them.
 
     Compiled code depends on the processor, so a home directory shared by several machines has a folder for each kind.
     """
@@ -87,13 +87,13 @@ def keep_compiled() -> None:
         for old in files[COMPILED_KEPT:]:
             old.unlink(missing_ok=True)
     except OSError:
-        return  # a home that cannot be written costs a few seconds at the next start, nothing else
+        return  # without a cache the next start takes a few seconds longer
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def compute_at_once() -> None:
-    """Have the thread that asks for a computation on the processor do it itself, in a process that is all headrace's.
+    """Run CPU computations in the calling thread, in processes that belong to headrace.
 
     Handing it to another thread and back costs a sampler a quarter of its acting (80 us become 105 for 8 environments),
     and more where its core is shared. To be called before JAX is first used.

@@ -1,4 +1,4 @@
-"""The plain values that cross between every part: spaces, the env's description, transitions."""
+"""Plain values used everywhere: spaces, environment specs, transitions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Discrete:
 
     n: int
     start: int = field(default=0, compare=False, repr=False)
-    """What the environment itself calls the first of them."""
+    """The environment's own number for the first choice."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class MultiDiscrete:
 
     counts: tuple[int, ...]
     start: tuple[int, ...] = field(default=(), compare=False, repr=False)
-    """What the environment itself calls the first choice of each, where that is not 0."""
+    """The environment's own number for the first choice of each part, where that is not 0."""
     own: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
     """The environment's own shape of it, where that is not flat."""
 
@@ -79,7 +79,7 @@ class EnvSpec:
     pure: bool = False
     """True for an environment written in JAX, whose step can be compiled into the loop."""
     agents: int = 1
-    """How many act in it together, each in its row of the observation and its part of the action."""
+    """Number of agents, each with its row of the observation and its part of the action."""
 
     def with_envs(self, num_envs: int) -> EnvSpec:
         """The same environment, `num_envs` times."""
@@ -107,8 +107,9 @@ def _space_from_json(written: list[Any]) -> Space:
     kind, values = written
     if kind == "Dict":
         return Dict(tuple((name, _space_from_json(part)) for name, part in values["items"]))
-    kinds: dict[str, type[Space]] = {"Box": Box, "Discrete": Discrete, "MultiDiscrete": MultiDiscrete}
-    return kinds[kind](**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+    kinds: dict[str, Any] = {"Box": Box, "Discrete": Discrete, "MultiDiscrete": MultiDiscrete}
+    space: Space = kinds[kind](**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+    return space
 
 
 class Transition(NamedTuple):
@@ -124,11 +125,11 @@ class Transition(NamedTuple):
     truncated: Array
     next_obs: Tree
     extra: dict[str, Array]
-    """What the acting stage returned beside the action."""
+    """What the acting stage returned with the action."""
 
 
 class Outcome(NamedTuple):
-    """What a step of the environments led to: the part of a transition that they make."""
+    """The result of a step: the part of a transition that the environments make."""
 
     reward: Array
     terminated: Array
@@ -137,7 +138,7 @@ class Outcome(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Transitions drawn from a replay store, folded over n steps: goal = reward + discount * value(next_obs)."""
+    """Transitions drawn from a replay store, folded over n steps: target = reward + discount * value(next_obs)."""
 
     obs: Tree
     action: Tree
@@ -162,8 +163,8 @@ def struct(space: Space, *batch: int) -> Tree:
             return {name: struct(part, *batch) for name, part in items}
 
 
-def native(space: Space, action: Array, xp: Any = np) -> Array:
-    """A batch of actions as the environment itself takes them; `xp` is `jax.numpy` inside a program."""
+def native_action(space: Space, action: Array, xp: Any = np) -> Array:
+    """A batch of actions in the environment's own space; `xp` is `jax.numpy` inside a program."""
     match space:
         case Box(shape, _, _, low, high) if low:
             lows, highs = np.reshape(low, shape), np.reshape(high, shape)
@@ -177,32 +178,32 @@ def native(space: Space, action: Array, xp: Any = np) -> Array:
     return action if own is None else action.reshape(-1, *own)
 
 
-def shown(space: Space) -> Tree:
-    """The shapes and dtypes of one observation as the environment itself shows it."""
+def native_obs(space: Space) -> Tree:
+    """The shapes and dtypes of one observation in the environment's own space."""
     match space:
         case MultiDiscrete(counts, _, own):
             return jax.ShapeDtypeStruct((len(counts),) if own is None else own, jnp.dtype("int32"))
         case Dict(items):
-            return {name: shown(part) for name, part in items}
+            return {name: native_obs(part) for name, part in items}
         case _:
             return struct(space)
 
 
-def taken(space: Space, obs: Tree) -> Tree:
-    """A batch of observations that are as the environment shows them, as an actor takes them."""
+def from_native_obs(space: Space, obs: Tree) -> Tree:
+    """A batch of observations in the environment's own space, converted for the actor."""
     match space:
         case Discrete(_, start) if start:
             return obs - start
         case MultiDiscrete(counts, start, _):
             return obs.reshape(-1, len(counts)) - np.asarray(start or 0, np.int32)
         case Dict(items):
-            return {name: taken(part, obs[name]) for name, part in items}
+            return {name: from_native_obs(part, obs[name]) for name, part in items}
         case _:
             return obs
 
 
 def affine(low: Array, high: Array) -> tuple[Array, Array]:
-    """What an action of 0 means and how far one of 1 is from it, for each dimension.
+    """Centre and scale of the map from an action in [-1, 1] to the environment's, for each dimension.
 
     -1 and 1 are the bounds where there are two. Without bounds an action means itself; where there is one, -1 (or 1) is
     that bound and the unit is 1.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.algorithms import A3C
-from headrace.core.replicas import watching
+from headrace.core.replicas import capturing_gradients
 from headrace.errors import ConfigError
 from headrace.graph import trace
 from headrace.types import MASK, Box, Dict, Discrete, EnvSpec, MultiDiscrete, Transition
@@ -93,7 +93,7 @@ def test_losses_are_means_over_the_trajectory_as_numpy_has_them(normalise, gae_l
 def test_each_cell_that_was_given_has_one_gradient(spec):
     a3c, cells = made(spec)
     seen = []
-    with watching(lambda cell, gradient: seen.append((cell, gradient))):
+    with capturing_gradients(lambda cell, gradient: seen.append((cell, gradient))):
         (actor, critic), _ = a3c.learn(trajectory(spec), cells["actor"], cells["critic"])
     assert [cell is cells[name] for (cell, _), name in zip(seen, ("actor", "critic"), strict=True)] == [True, True]
     assert actor.updates == critic.updates == 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.algorithms import A3C, IMPALA
-from headrace.core.replicas import watching
+from headrace.core.replicas import capturing_gradients
 from headrace.errors import ConfigError
 from headrace.graph import trace
 from headrace.types import Box, Discrete, EnvSpec, MultiDiscrete, Transition
@@ -110,7 +110,7 @@ def test_on_policy_it_is_a3c():
 def test_each_cell_that_was_given_has_one_gradient(spec):
     impala, cells = made(spec)
     seen = []
-    with watching(lambda cell, gradient: seen.append(cell)):
+    with capturing_gradients(lambda cell, gradient: seen.append(cell)):
         (actor, critic), _ = impala.learn(trajectory(spec, 0.5), cells["actor"], cells["critic"])
     assert len(seen) == 2
     assert seen[0] is cells["actor"]

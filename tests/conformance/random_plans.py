@@ -19,7 +19,7 @@ from headrace.graph.verify import RULES
 from headrace.machine import Machine
 from headrace.runtimes import Options, Processes, inline
 from headrace.runtimes.inline import Inline
-from headrace.runtimes.places import training
+from headrace.runtimes.places import training_members
 
 ALGORITHMS = ("sac", "td3", "dqn", "ppo", "impala", "mappo")
 MACHINE = Machine(cores=2, memory=1 << 34, devices=("cpu:0",))
@@ -126,7 +126,11 @@ def run_processes(plan: Plan) -> tuple[list[np.ndarray], dict[str, int]]:
             assert time.monotonic() < end, (plan.to_json(), running.progress, running.ledger.passes)
             running.advance()
         running._finish()
-        assert len(running.processes) == sum(fragment.replicas for fragment in plan.fragments) == len(training(plan))
+        assert (
+            len(running.processes)
+            == sum(fragment.replicas for fragment in plan.fragments)
+            == len(training_members(plan))
+        )
         assert len({process.handle.pid for process in running.processes}) == len(running.processes)
         for process in running.processes:
             fragment = next(one for one in plan.fragments if one.id == process.task.fragment)

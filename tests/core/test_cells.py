@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from headrace.core.cells import Learned, Tracked
-from headrace.core.replicas import Replicas, reducing, standardised, watching
+from headrace.core.replicas import Replicas, capturing_gradients, reducing, standardised
 from headrace.nets import Moments
 
 
@@ -143,7 +143,7 @@ def test_replicas_pool_their_statistics():
 
 def test_watching_sees_each_gradient_with_its_cell():
     cell, seen = Learned(line(), optax.sgd(0.1)), []
-    with watching(lambda found, gradient: seen.append((found, float(gradient.slope)))):
+    with capturing_gradients(lambda found, gradient: seen.append((found, float(gradient.slope)))):
         changed, _ = cell.minimise(loss)
     cell.minimise(loss)
     assert len(seen) == 1

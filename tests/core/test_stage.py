@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from headrace.core import Algorithm, Config, Reads, Writes, stage
-from headrace.core.stage import Signature, recording
+from headrace.core.stage import Signature, tracing
 from headrace.errors import LoopError
 
 
@@ -80,14 +80,14 @@ def test_annotation_that_cannot_be_read_is_a_loop_error():
 
 
 def test_a_recorder_gets_the_data_and_options_and_only_inside_the_block():
-    class Recorder:
+    class Tracer:
         def stage(self, stage, data, options):
             return stage.name, data, options
 
     toy = Toy()
-    with recording(Recorder()):
+    with tracing(Tracer()):
         assert toy.plain(1.0, every=4) == ("plain", (1.0,), {"every": 4})
-        with recording(None):
+        with tracing(None):
             assert toy.plain(1.0, 0.0) == 3.0
         assert toy.plain(1.0)[0] == "plain"
     assert toy.plain(1.0, 0.0) == 3.0

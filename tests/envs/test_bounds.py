@@ -18,7 +18,7 @@ from headrace.envs import HostedJaxEnv, make, recipe
 from headrace.envs.jax_env import BatchedEnv, SingleEnv
 from headrace.envs.spaces import Actions
 from headrace.errors import EnvError, UsageError
-from headrace.types import Box, native
+from headrace.types import Box, native_action
 
 from .scripted import Counter
 
@@ -63,7 +63,7 @@ def test_no_action_leaves_a_finite_bound(action: list[float], scale: float | Non
     actions = Actions(spaces.Box(LOW, HIGH), "mixed", 1, scale)
     sent = actions.decode(np.array([action], np.float32))
     assert ((sent >= LOW) & (sent <= HIGH)).all()
-    assert np.array_equal(native(actions.space, np.array([action], np.float32)), sent)
+    assert np.array_equal(native_action(actions.space, np.array([action], np.float32)), sent)
 
 
 def test_each_dimension_is_mapped_by_its_own_bounds() -> None:
@@ -85,7 +85,7 @@ def test_each_dimension_is_mapped_by_its_own_bounds() -> None:
 def test_an_actor_keeps_the_bounds_of_a_space_of_float64() -> None:
     space = Actions(spaces.Box(np.array([0.1]), np.array([0.7]), dtype=np.float64), "narrow").space
     for action in (-1, 1):
-        assert 0.1 <= float(native(space, np.array([[action]], np.float32))[0, 0]) <= 0.7
+        assert 0.1 <= float(native_action(space, np.array([[action]], np.float32))[0, 0]) <= 0.7
 
 
 class Push(SingleEnv):

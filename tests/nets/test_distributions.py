@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import EnvError
-from headrace.nets import Actor, TanhNormal, box_size, distribution, masked, outputs_for
+from headrace.nets import ActorNet, TanhNormal, box_size, distribution, masked, outputs_for
 from headrace.nets.distributions import Categorical, MultiCategorical, Normal
 from headrace.types import MASK, Box, Dict, Discrete, MultiDiscrete
 
@@ -177,8 +177,8 @@ def test_spaces_without_a_distribution_are_refused():
 
 
 def test_actor_is_a_distribution_and_obeys_the_mask_in_its_observation():
-    actor = Actor(lambda obs: obs["x"], jnp.zeros(3), Discrete(3))
+    actor = ActorNet(lambda obs: obs["x"], jnp.zeros(3), Discrete(3))
     obs = {"x": jnp.asarray([[5.0, 1.0, 0.0]]), MASK: jnp.asarray([[False, True, True]])}
     assert actor(obs).mode().tolist() == [1]
-    continuous = Actor(lambda obs: 2 * obs, jnp.asarray([0.5]), Box((1,)))(jnp.asarray([[3.0]]))
+    continuous = ActorNet(lambda obs: 2 * obs, jnp.asarray([0.5]), Box((1,)))(jnp.asarray([[3.0]]))
     assert (continuous.mode().tolist(), continuous.log_std.tolist()) == ([[6.0]], [0.5])

@@ -104,7 +104,7 @@ def test_a_stopped_sampler_is_replaced_and_a_killed_learner_goes_on_from_its_sta
     until(runtime, lambda: runtime.progress.passes > passes + 5)
 
     survivor = process_of(runtime, "learner 0").handle.pid
-    runtime._stand_still()  # so that whatever changes is the successor's doing
+    runtime._pause_training()  # so that whatever changes is the successor's doing
     channels = [fabric.state(first), fabric.weights(first), fabric.state(second)]
     before, published, written = (
         [channel.read() for channel in channels],
@@ -141,7 +141,7 @@ def test_a_learner_that_died_between_two_queues_goes_on(processes) -> None:
     runtime.ledger.learned[0] = 3
     runtime.ledger.begun[:] = runtime.ledger.passes[:] = 3
     until(runtime, lambda: runtime.progress.learned >= 6)
-    runtime._stand_still()
+    runtime._pause_training()
     assert first.consumed == second.consumed == runtime.ledger.learned[0]
 
 

@@ -14,7 +14,16 @@ from headrace.graph.plan import with_services
 from headrace.machine import Machine
 from headrace.policies import POLICIES
 from headrace.runtimes import Options
-from headrace.runtimes.places import asked_services, called, cores_of, jax_device, services, shown, sight, training
+from headrace.runtimes.places import (
+    asked_services,
+    cores_of,
+    device_variables,
+    jax_device,
+    process_kind,
+    service_members,
+    training_members,
+    visible_devices,
+)
 from headrace.types import Box, Discrete, EnvSpec
 
 GPUS = Machine(cores=8, memory=1 << 36, devices=("cuda:0", "cuda:1", "cpu:0"))
@@ -34,8 +43,8 @@ def seen(algorithm, spec, policy: str, replicas: int | None = None) -> dict[str,
     """The variables of each process, by its name."""
     plan = verify(fuse(POLICIES[policy](trace(algorithm, spec), GPUS, replicas), GPUS.cores), GPUS)
     plan = with_services(plan, asked_services(Options(record_every=1.0)))
-    everybody = [*training(plan), *services(plan)]
-    return {member.name: sight(member, everybody) for member in everybody}
+    everybody = [*training_members(plan), *service_members(plan)]
+    return {member.name: device_variables(member, everybody) for member in everybody}
 
 
 def test_only_a_learner_sees_its_gpu_and_has_all_of_its_memory():
@@ -77,12 +86,12 @@ def test_a_process_is_called_by_what_its_fragment_does_and_counted_by_that_name(
         Fragment("f", REST[3:]),
     )
     plan = verify(cut(graph, "mine", fragments, staleness=1), GPUS)
-    kinds = {fragment.id: called(plan, fragment) for fragment in plan.fragments}
+    kinds = {fragment.id: process_kind(plan, fragment) for fragment in plan.fragments}
     assert len({kinds[name] for name in "abcd"}) == 4  # what acts alone has a name of its own
     assert {name: kinds[name] for name in "acdef"} == {
         "a": "environment", "c": "store", "d": "drawer", "e": "learner", "f": "learner"
     }  # fmt: skip
-    names = [member.name for member in training(plan)]
+    names = [member.name for member in training_members(plan)]
     assert names == [
         "environment 0",
         "environment 1",
@@ -92,11 +101,11 @@ def test_a_process_is_called_by_what_its_fragment_does_and_counted_by_that_name(
         "learner 0",
         "learner 1",
     ]
-    members = [(member.fragment, member.replica, member.service) for member in training(plan)]
+    members = [(member.fragment, member.replica, member.service) for member in training_members(plan)]
     assert members[:2] == [("a", 0, False), ("a", 1, False)]
     whole = POLICIES["central"](trace(headrace.A3C(num_envs=8, hidden=(8,)), DISCRETE), GPUS, 2)
-    assert [member.name for member in training(whole)] == ["loop 0", "loop 1", "applier 0"]
-    watching = services(with_services(whole, asked_services(Options(record_every=1.0))))
+    assert [member.name for member in training_members(whole)] == ["loop 0", "loop 1", "applier 0"]
+    watching = service_members(with_services(whole, asked_services(Options(record_every=1.0))))
     assert [(member.name, member.device, member.service) for member in watching] == [
         ("evaluator 0", "cpu:0", True),
         ("viewer 0", "cpu:0", True),
@@ -107,7 +116,9 @@ def test_cores_are_dealt_out_among_those_who_share_a_fragment():
     plan = POLICIES["desktop"](trace(headrace.SAC(**SAC), CONTINUOUS), CPUS, 2)
     plan = with_services(plan, asked_services(Options()))
     present = [10, 11, 12, 13, 14, 15, 16, 17]
-    found = {member.name: cores_of(plan, member, present) for member in (*training(plan), *services(plan))}
+    found = {
+        member.name: cores_of(plan, member, present) for member in (*training_members(plan), *service_members(plan))
+    }
     assert found == {
         "sampler 0": ([16], 1),
         "sampler 1": ([17], 1),
@@ -118,8 +129,8 @@ def test_cores_are_dealt_out_among_those_who_share_a_fragment():
 
 def test_numbers_count_those_that_this_process_is_shown(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6")
-    assert shown(["cuda:1"], alone=True)["CUDA_VISIBLE_DEVICES"] == "6"
-    assert shown(["cuda:1", "cpu:0", "cuda:0"], alone=False)["CUDA_VISIBLE_DEVICES"] == "4,6"
+    assert visible_devices(["cuda:1"], alone=True)["CUDA_VISIBLE_DEVICES"] == "6"
+    assert visible_devices(["cuda:1", "cpu:0", "cuda:0"], alone=False)["CUDA_VISIBLE_DEVICES"] == "4,6"
 
 
 def test_simulated_devices_are_those_of_the_plan():

@@ -35,7 +35,7 @@ class Started:
 
 
 def template() -> boot.Template:
-    boot.prepare()
+    boot.prepare_template()
     return boot._templates[0]
 
 

@@ -23,7 +23,7 @@ from headrace.core import (
     standardised,
 )
 from headrace.core.returns import gae
-from headrace.nets import Actor, build, outputs_for
+from headrace.nets import ActorNet, build, outputs_for
 from headrace.types import Array, EnvSpec, Transition, Tree
 
 
@@ -36,17 +36,17 @@ class A3CConfig(TrajectoryConfig):
     hidden: tuple[int, ...] = (64, 64)
     """Sizes of the hidden layers."""
     activation: str = "tanh"
-    """Between the layers: relu, tanh, elu, silu or gelu."""
+    """Activation function: relu, tanh, elu, silu or gelu."""
     horizon: int = 16
-    """Steps of every environment in one trajectory."""
+    """Steps of each environment in one trajectory."""
     gae_lambda: float = 0.98
-    """How far advantages look ahead: 0 one step, 1 to the end of the trajectory, as in the paper."""
+    """Lambda of generalised advantage estimation: 0 is one-step TD, 1 the whole trajectory, as in the paper."""
     ent_coef: float = 0.003
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
-    """Longest gradient of actor and critic."""
+    """Global-norm clip on the gradients of actor and critic, each on its own."""
     normalise_advantage: bool = True
-    """Shift and scale the advantages of a trajectory to mean 0 and deviation 1."""
+    """Standardise the advantages of each trajectory to mean 0 and standard deviation 1."""
 
     def check(self) -> None:
         TrajectoryConfig.check(self)
@@ -65,7 +65,7 @@ class A3C(Algorithm[A3CConfig]):
         critic = build(c, (spec.observation,), 1, critic_key)
         adam = optax.chain(optax.clip_by_global_norm(c.max_grad_norm), optax.adam(c.learning_rate, eps=1e-5))
         return {
-            "actor": Learned(Actor(body, jnp.zeros(outputs), spec.action), adam),
+            "actor": Learned(ActorNet(body, jnp.zeros(outputs), spec.action), adam),
             "critic": Learned(critic, adam),
         }
 
@@ -89,7 +89,7 @@ class A3C(Algorithm[A3CConfig]):
         returns = values + advantages
         weights = standardised(advantages) if c.normalise_advantage else advantages
 
-        def actor_loss(actor: Actor) -> tuple[Array, dict[str, Array]]:
+        def actor_loss(actor: ActorNet) -> tuple[Array, dict[str, Array]]:
             choice = actor(obs)
             gain = jnp.mean(weights * choice.log_prob(trajectory.action))
             entropy = jnp.mean(choice.entropy())

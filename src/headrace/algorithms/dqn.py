@@ -35,11 +35,11 @@ class DQNConfig(ReplayConfig):
     learning_rate: float | Schedule = 1e-3
     """Step size of Adam: a number, or a schedule such as linear:3e-4:0:1e5."""
     tau: float = 0.01
-    """Share of the way the target moves in each update."""
+    """Polyak averaging: target += tau * (critic - target) in each update."""
     double: bool = True
-    """Choose the next action by the critic, value it by the target."""
+    """Double Q-learning: the critic chooses the next action, the target values it."""
     exploration: float | Schedule = Schedule("exponential", 1.0, 0.05, 1_000)
-    """Share of random actions: a number or a schedule."""
+    """Epsilon, the share of random actions: a number or a schedule."""
     layer_norm: bool = False
     """Layer norm in the critic."""
 
@@ -50,7 +50,7 @@ class DQNConfig(ReplayConfig):
 
 
 class DQN(Algorithm[DQNConfig]):
-    """Off-policy, discrete actions: learns the value of each action and takes the best."""
+    """Off-policy, discrete actions: learns the value of each action and takes the highest."""
 
     def cells(self, spec: EnvSpec, key: Array) -> Mapping[str, Cell]:
         c = self.config

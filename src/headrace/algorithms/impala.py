@@ -23,7 +23,7 @@ from headrace.core import (
     standardised,
 )
 from headrace.core.returns import vtrace
-from headrace.nets import Actor, build, outputs_for
+from headrace.nets import ActorNet, build, outputs_for
 from headrace.types import Array, EnvSpec, Transition, Tree
 
 
@@ -36,23 +36,23 @@ class IMPALAConfig(TrajectoryConfig):
     hidden: tuple[int, ...] = (64, 64)
     """Sizes of the hidden layers."""
     activation: str = "tanh"
-    """Between the layers: relu, tanh, elu, silu or gelu."""
+    """Activation function: relu, tanh, elu, silu or gelu."""
     horizon: int = 20
-    """Steps of every environment in one trajectory."""
+    """Steps of each environment in one trajectory."""
     staleness: int = 4
-    """How many versions behind the learner its actors may have been."""
+    """How many weight versions an actor may be behind the learner."""
     rho_bar: float = 1.0
-    """Most that an action counts for being likelier by now: what values are learned is between the two actors'."""
+    """V-trace's clip on the importance ratio in TD errors and the policy gradient: it sets which policy is valued."""
     c_bar: float = 1.0
-    """Most that a correction is carried back through an action for being likelier by now."""
+    """V-trace's clip on the importance ratio in the trace: lower has less variance and propagates errors less far."""
     vtrace_lambda: float = 1.0
-    """How far corrections look ahead: 0 one step, 1 to the end of the trajectory, as in the paper."""
+    """Lambda of the V-trace sum: 0 is one-step TD, 1 the whole trajectory, as in the paper."""
     ent_coef: float = 0.003
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
-    """Longest gradient of actor and critic."""
+    """Global-norm clip on the gradients of actor and critic, each on its own."""
     normalise_advantage: bool = True
-    """Shift and scale the advantages of a trajectory to mean 0 and deviation 1."""
+    """Standardise the advantages of each trajectory to mean 0 and standard deviation 1."""
 
     def check(self) -> None:
         TrajectoryConfig.check(self)
@@ -74,7 +74,7 @@ class IMPALA(Algorithm[IMPALAConfig]):
         critic = build(c, (spec.observation,), 1, critic_key)
         adam = optax.chain(optax.clip_by_global_norm(c.max_grad_norm), optax.adam(c.learning_rate, eps=1e-5))
         return {
-            "actor": Learned(Actor(body, jnp.zeros(outputs), spec.action), adam),
+            "actor": Learned(ActorNet(body, jnp.zeros(outputs), spec.action), adam),
             "critic": Learned(critic, adam),
         }
 
@@ -105,7 +105,7 @@ class IMPALA(Algorithm[IMPALAConfig]):
         targets = values + corrections
         weights = standardised(advantages) if c.normalise_advantage else advantages
 
-        def actor_loss(actor: Actor) -> tuple[Array, dict[str, Array]]:
+        def actor_loss(actor: ActorNet) -> tuple[Array, dict[str, Array]]:
             choice = actor(obs)
             gain = jnp.mean(weights * choice.log_prob(action))
             entropy = jnp.mean(choice.entropy())

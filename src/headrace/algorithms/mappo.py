@@ -27,7 +27,7 @@ from headrace.core import (
     value_at,
 )
 from headrace.core.returns import discounted, gae
-from headrace.nets import Actor, Moments, Normaliser, build, encode, outputs_for
+from headrace.nets import ActorNet, Moments, Normaliser, build, encode, outputs_for
 from headrace.types import Array, Box, Discrete, EnvSpec, MultiDiscrete, Space, Transition, struct
 
 Agents = tuple[int, ...]  # some of a team, by their numbers
@@ -44,25 +44,25 @@ class MAPPOConfig(RolloutConfig):
     hidden: tuple[int, ...] = (64, 64)
     """Sizes of the hidden layers."""
     horizon: int = 50
-    """Steps of every environment in one trajectory."""
+    """Steps of each environment in one trajectory."""
     epochs: int = 10
-    """How often learning goes over a trajectory."""
+    """Optimisation epochs over each trajectory."""
     minibatch_size: int = 400
-    """Transitions in one update, each with all its agents."""
+    """Transitions in one minibatch, each with all its agents."""
     share_parameters: bool = True
-    """One actor and one critic for all agents; otherwise each agent has its own and learns apart from the others."""
+    """One actor and one critic shared by all agents; otherwise each agent has its own and learns independently."""
     gae_lambda: float = 0.95
-    """How far advantages look ahead: 0 one step, 1 to the end."""
+    """Lambda of generalised advantage estimation: 0 is one-step TD, 1 the whole trajectory."""
     clip_range: float | Schedule = 0.2
-    """How far the probability of an action may move before its gradient stops: a number or a schedule."""
+    """Clip on the probability ratio, to [1 - clip_range, 1 + clip_range]: a number or a schedule."""
     ent_coef: float = 0.01
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
-    """Longest gradient of actor and critic."""
+    """Global-norm clip on the gradients of actor and critic, each on its own."""
     normalise_obs: bool = True
-    """Shift and scale observations by their running statistics."""
+    """Normalise observations by their running mean and standard deviation."""
     normalise_reward: bool = True
-    """Scale rewards by the running deviation of their discounted sums."""
+    """Divide rewards by the running standard deviation of their discounted sums."""
 
     def check(self) -> None:
         RolloutConfig.check(self)
@@ -72,7 +72,7 @@ class MAPPOConfig(RolloutConfig):
 
 
 class MAPPO(Algorithm[MAPPOConfig]):
-    """On-policy, teams of agents: PPO for each agent, judged by critics that see what all of them see."""
+    """On-policy, teams of agents: PPO for each agent, with critics that see the observations of all."""
 
     def cells(self, spec: EnvSpec, key: Array) -> Mapping[str, Cell]:
         c = self.config
@@ -85,7 +85,7 @@ class MAPPO(Algorithm[MAPPOConfig]):
             body = build(c, (view,), outputs, actor_key, last_gain=0.01)
             critic = build(c, (spec.observation,), 1, critic_key)
             cells |= {
-                self.named("actor", agents): Learned(Actor(body, jnp.zeros(outputs), action), adam),
+                self.named("actor", agents): Learned(ActorNet(body, jnp.zeros(outputs), action), adam),
                 self.named("critic", agents): Learned(critic, adam),
                 self.named("normaliser", agents): Tracked(Normaliser(spec.observation, c.normalise_obs)),
                 self.named("returns", agents): Tracked(Moments.of(())),
@@ -93,16 +93,16 @@ class MAPPO(Algorithm[MAPPOConfig]):
         return cells
 
     def learners(self, number: int) -> list[Agents]:
-        """Which agents learn as one."""
+        """Which agents share a learner."""
         team = tuple(range(number))
         return [team] if self.config.share_parameters else [(agent,) for agent in team]
 
     def named(self, name: str, agents: Agents) -> str:
-        """What some agents call their own: `actor` where all share it, `actor_1` for the second alone."""
+        """The name of a cell of some agents: `actor` where all share it, `actor_1` for the second agent's own."""
         return name if self.config.share_parameters else f"{name}_{agents[0]}"
 
     def of(self, stage: Any, agents: Agents) -> Any:
-        """A stage with the cells of some agents behind it."""
+        """A stage bound to the cells of some agents."""
         return stage.on(**{name: self.named(name, agents) for name in stage.signature.cells})
 
     @stage
@@ -159,7 +159,7 @@ class MAPPO(Algorithm[MAPPOConfig]):
             advantage = standardised(advantage)[:, None]
             clip = value_at(c.clip_range, actor.updates)  # type: ignore[union-attr]
 
-            def surrogate(actor: Actor) -> tuple[Array, dict[str, Array]]:
+            def surrogate(actor: ActorNet) -> tuple[Array, dict[str, Array]]:
                 choice = actor(view)
                 change = choice.log_prob(action) - old_log_prob
                 ratio = jnp.exp(change)

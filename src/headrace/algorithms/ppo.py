@@ -25,7 +25,7 @@ from headrace.core import (
     value_at,
 )
 from headrace.core.returns import discounted, gae
-from headrace.nets import Actor, Moments, Normaliser, build, outputs_for
+from headrace.nets import ActorNet, Moments, Normaliser, build, outputs_for
 from headrace.types import Array, EnvSpec, Transition, Tree
 
 
@@ -36,19 +36,19 @@ class PPOConfig(RolloutConfig):
     hidden: tuple[int, ...] = (64, 64)
     """Sizes of the hidden layers."""
     activation: str = "tanh"
-    """Between the layers: relu, tanh, elu, silu or gelu."""
+    """Activation function: relu, tanh, elu, silu or gelu."""
     gae_lambda: float = 0.95
-    """How far advantages look ahead: 0 one step, 1 to the end."""
+    """Lambda of generalised advantage estimation: 0 is one-step TD, 1 the whole trajectory."""
     clip_range: float | Schedule = 0.2
-    """How far the probability of an action may move before its gradient stops: a number or a schedule."""
+    """Clip on the probability ratio, to [1 - clip_range, 1 + clip_range]: a number or a schedule."""
     ent_coef: float = 0.0
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
-    """Longest gradient of actor and critic."""
+    """Global-norm clip on the gradients of actor and critic, each on its own."""
     normalise_obs: bool = True
-    """Shift and scale observations by their running statistics."""
+    """Normalise observations by their running mean and standard deviation."""
     normalise_reward: bool = True
-    """Scale rewards by the running deviation of their discounted sums."""
+    """Divide rewards by the running standard deviation of their discounted sums."""
 
     def check(self) -> None:
         RolloutConfig.check(self)
@@ -68,7 +68,7 @@ class PPO(Algorithm[PPOConfig]):
         critic = build(c, (spec.observation,), 1, critic_key)
         adam = optax.chain(optax.clip_by_global_norm(c.max_grad_norm), optax.adam(c.learning_rate, eps=1e-5))
         return {
-            "actor": Learned(Actor(body, jnp.zeros(outputs), spec.action), adam),
+            "actor": Learned(ActorNet(body, jnp.zeros(outputs), spec.action), adam),
             "critic": Learned(critic, adam),
             "normaliser": Tracked(Normaliser(spec.observation, c.normalise_obs)),
             "returns": Tracked(Moments.of(())),
@@ -108,7 +108,7 @@ class PPO(Algorithm[PPOConfig]):
             advantage = standardised(advantage)
             clip = value_at(c.clip_range, actor.updates)  # type: ignore[union-attr]
 
-            def surrogate(actor: Actor) -> tuple[Array, dict[str, Array]]:
+            def surrogate(actor: ActorNet) -> tuple[Array, dict[str, Array]]:
                 choice = actor(obs)
                 change = choice.log_prob(action) - old_log_prob
                 ratio = jnp.exp(change)

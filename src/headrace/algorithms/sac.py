@@ -21,13 +21,13 @@ class SACConfig(ReplayConfig):
     learning_rate: float | Schedule = 1e-3
     """Step size of Adam: a number, or a schedule such as linear:3e-4:0:1e5."""
     tau: float = 0.005
-    """Share of the way the target critic moves to the critic in each update."""
+    """Polyak averaging: target += tau * (critic - target) in each update."""
     policy_delay: int = 2
     """Critic updates for each actor update."""
     initial_alpha: float = 1.0
-    """Temperature at the start."""
+    """Initial temperature, the weight of the entropy; it is learned from there."""
     target_entropy_scale: float = 1.0
-    """The entropy aimed at is minus this, for each action."""
+    """Target entropy, per action dimension and negated: 1 aims at minus the number of action dimensions."""
     layer_norm: bool = False
     """Layer norm in the critic."""
 

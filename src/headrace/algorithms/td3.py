@@ -21,15 +21,15 @@ class TD3Config(ReplayConfig):
     learning_rate: float | Schedule = 1e-3
     """Step size of Adam: a number, or a schedule such as linear:3e-4:0:1e5."""
     tau: float = 0.005
-    """Share of the way the targets move in each update."""
+    """Polyak averaging: target += tau * (network - target) in each update."""
     policy_delay: int = 2
     """Critic updates for each actor update."""
     exploration_noise: float = 0.2
     """Standard deviation of the noise added to actions when exploring."""
     target_noise: float = 0.2
-    """Standard deviation of the noise that smooths the target's action."""
+    """Standard deviation of the noise added to the target actor's action (target policy smoothing)."""
     target_noise_clip: float = 0.5
-    """Where that noise is cut off."""
+    """The noise on the target actor's action is clipped to [-target_noise_clip, target_noise_clip]."""
     layer_norm: bool = False
     """Layer norm in the critic."""
 

@@ -1,1 +1,1 @@
-"""Programs: groups of pure nodes as compiled functions, the cells they take, the random keys they follow."""
+"""Compiles groups of pure nodes into programs; flat cells and random keys for them."""

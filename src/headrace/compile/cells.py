@@ -1,4 +1,4 @@
-"""Cells as flat lists of arrays, the form in which programs take and give them; and how they begin."""
+"""Cells as flat lists of arrays, the form in which programs take and return them, and their initial values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headrace.types import Array
 T = TypeVar("T")
 
 
-def shared(graph: Graph, what: Any, make: Callable[[], T]) -> T:
-    """A program of a graph: the one that another run has made already, where there is one."""
+def cached_program(graph: Graph, what: Any, make: Callable[[], T]) -> T:
+    """A compiled program of a graph, from the graph's cache or made by `make`."""
     if what not in graph.compiled:
         graph.compiled[what] = make()
     found: T = graph.compiled[what]
@@ -31,8 +31,8 @@ def make_cells(algorithm: Any, graph: Graph, seed: int) -> dict[str, Cell]:
     def flat(key: Array) -> list[Array]:
         return jax.tree.leaves(eqx.filter(dict(algorithm.cells(graph.spec, key)), eqx.is_array))
 
-    # Not by eqx.filter_jit, which keeps every function that it was ever given, and its program.
-    made = shared(graph, "cells", lambda: jax.jit(flat))(jax.random.key(seed))
+    # Not eqx.filter_jit: it never frees a function or its program.
+    made = cached_program(graph, "cells", lambda: jax.jit(flat))(jax.random.key(seed))
     cells = CellLayout(cell_shapes(algorithm, graph)).cells(made)
     # Two cells that start from one module (critic and target) must not share buffers: each is donated. And a cell
     # must not change its type when it is first written, as weakly typed scalars do: all would be compiled twice.
@@ -43,12 +43,12 @@ def make_cells(algorithm: Any, graph: Graph, seed: int) -> dict[str, Cell]:
 
 
 def cell_shapes(algorithm: Any, graph: Graph) -> dict[str, Cell]:
-    """The same without their numbers: cheap, where those come from elsewhere."""
-    return shared(graph, "shapes", lambda: cells_of(algorithm, graph.spec))
+    """The shapes of the cells: cheap, where the values come from elsewhere."""
+    return cached_program(graph, "shapes", lambda: cells_of(algorithm, graph.spec))
 
 
-def held(leaf: Any) -> bool:
-    """Whether a part of a cell is an array, or stands for one."""
+def is_array_or_shape(leaf: Any) -> bool:
+    """Whether a leaf of a cell is an array or the shape of one."""
     return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
@@ -59,35 +59,35 @@ class CellLayout:
     """
 
     def __init__(self, cells: Mapping[str, Cell]):
-        arrays, self.static = eqx.partition(dict(cells), held)
+        arrays, self.static = eqx.partition(dict(cells), is_array_or_shape)
         leaves, self.tree = jax.tree.flatten(arrays)
         self.structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
         places = jax.tree.unflatten(self.tree, range(len(leaves)))
         self.modules = {name: tuple(jax.tree.leaves(cell.module)) for name, cell in places.items()}
-        """Where the arrays that readers of a cell see stand in the list."""
+        """Indices of each cell's module arrays, which its readers see."""
         self.places = {name: tuple(jax.tree.leaves(cell)) for name, cell in places.items()}
-        """Where all arrays of a cell stand, those of its optimiser among them."""
+        """Indices of all arrays of each cell, including its optimiser's."""
 
     def flat(self, cells: Mapping[str, Cell]) -> list[Array]:
-        """The arrays of cells such as these."""
-        return jax.tree.leaves(eqx.filter(dict(cells), held))
+        """Cells as a flat list of arrays."""
+        return jax.tree.leaves(eqx.filter(dict(cells), is_array_or_shape))
 
     def cells(self, flat: Sequence[Array]) -> dict[str, Cell]:
-        """The cells that a list of arrays stands for."""
+        """A flat list of arrays as cells."""
         whole: dict[str, Cell] = eqx.combine(jax.tree.unflatten(self.tree, flat), self.static)
         return whole
 
     def arrays(self, flat: Sequence[Array]) -> dict[str, Any]:
-        """The same without what is static: what a checkpoint keeps, by name."""
+        """A flat list of arrays as a tree by cell name, without static parts, as a checkpoint keeps it."""
         tree: dict[str, Any] = jax.tree.unflatten(self.tree, flat)
         return tree
 
 
 def make_flat(arrays: Sequence[Any]) -> list[Array]:
-    """Arrays of one's own, on the device."""
+    """Copies of the arrays, on the device."""
     return [jnp.array(leaf) for leaf in arrays]
 
 
 def optimiser_steps(cells: Mapping[str, Cell]) -> int:
-    """The steps of the cell that had most."""
+    """Optimiser steps of the cell that had most."""
     return max((int(cell.updates) for cell in cells.values() if isinstance(cell, Learned)), default=0)

@@ -1,4 +1,4 @@
-"""Gradients that are computed in one place and applied in another: what a learning pass would change, as arrays."""
+"""Gradients computed in one place and applied in another: the changes of a learning pass as arrays to send."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.compile.cells import CellLayout, cell_shapes
-from headrace.compile.programs import Values, as_metrics, no_metrics, run_node, sometimes
-from headrace.compile.reports import SAT_OUT, Report, cells_state, learning, state_of
+from headrace.compile.programs import Values, as_metrics, no_metrics, run_if_due, run_node
+from headrace.compile.reports import SKIPPED, Report, cells_state, reporting, state_of
 from headrace.compile.rng import PassRng, bases
 from headrace.core.cells import Learned
-from headrace.core.replicas import watching
+from headrace.core.replicas import capturing_gradients
 from headrace.graph import Graph, Node
 from headrace.types import Array, Tree
 
 
 def gradient(graph: Graph, layout: CellLayout) -> Callable[..., tuple[list[Array], Report]]:
-    """`f(flat, values, rng)`: compute what one learning pass would change; returns that, and what it reports.
+    """`f(flat, values, rng)`: compute the changes of one learning pass; returns them, and its `Report`.
 
-    Of a learned cell that is the gradient and whether there is one; of any other the difference.
+    The change of a learned cell is its gradient and whether there is one; of any other cell, the difference.
     """
     nodes = graph.where(domain="learn", kind="stage")
 
@@ -34,7 +34,7 @@ def gradient(graph: Graph, layout: CellLayout) -> Callable[..., tuple[list[Array
 
 
 def message(graph: Graph, layout: CellLayout) -> list[Any]:
-    """The shapes of what a loop sends: whether there are changes, whether they are a pass's last, and the changes."""
+    """The shapes of the message a loop sends: two flags (has changes, is the last of its pass), then the changes."""
     values = {node.id: jax.tree.leaves(node.output) for domain in graph.domains for node in domain.sources}
     rng = PassRng(bases(graph, 0, 0), np.uint32(0))
     sent, _ = jax.eval_shape(gradient(graph, layout), layout.structs, values, rng)
@@ -44,13 +44,13 @@ def message(graph: Graph, layout: CellLayout) -> list[Any]:
 def changes(
     nodes: Sequence[Node], layout: CellLayout, flat: Sequence[Array], values: Values, rng: PassRng
 ) -> tuple[list[Array], Report]:
-    """What some stages would change, given what others yielded, and what they report."""
+    """The changes of some stages, given the outputs of others, and their `Report`."""
     before = whole = layout.cells(flat)
     sent: dict[str, Tree] = {}
     metrics: dict[str, Tree] = {}
     states: list[Array] = []
     for node in nodes:
-        whole, (output, state, gradients) = _watched(node, whole, values, rng)
+        whole, (output, state, gradients) = _run_with_gradients(node, whole, values, rng)
         values = values | {node.id: jax.tree.leaves(output)}
         sent |= gradients
         if node.writes:
@@ -63,9 +63,9 @@ def changes(
 
 
 def apply(graph: Graph, layout: CellLayout) -> Callable[[list[Array], list[Array]], tuple[list[Array], Report]]:
-    """`f(flat, sent)`: make the changes that `gradient` returned, to cells that may be newer by now.
+    """`f(flat, sent)`: apply the changes that `gradient` returned, to cells that may be newer by now.
 
-    Returns the cells, and a report of no pass: whether they are finite.
+    Returns the cells, and a `Report` without passes: whether the cells are finite.
     """
     nodes = graph.where(domain="learn", kind="stage")
     written = sorted(bound.cell for node in nodes for bound in node.writes)
@@ -83,13 +83,13 @@ def apply(graph: Graph, layout: CellLayout) -> Callable[[list[Array], list[Array
                 arrays, static = eqx.partition(cell, eqx.is_array)
                 whole[name] = eqx.combine(jax.tree.map(lambda leaf: leaf + next(rest), arrays), static)
         modules = {name: whole[name].module for name in written}
-        return layout.flat(whole), Report({}, jnp.zeros((0, len(learning(nodes)))), cells_state(nodes, modules))
+        return layout.flat(whole), Report({}, jnp.zeros((0, len(reporting(nodes)))), cells_state(nodes, modules))
 
     return change
 
 
 def sends_gradients(graph: Graph, node: Node) -> bool:
-    """Whether a stage steps down one gradient of each cell it learns in a pass, where it can be seen."""
+    """Whether a stage takes at most one gradient step on each cell in a pass, none of them inside a scan."""
     shapes = cell_shapes(node.function.algorithm, graph)
     layout = CellLayout(shapes)
     values = {other.id: jax.tree.leaves(other.output) for other in graph.where(domain="learn") if other is not node}
@@ -102,13 +102,13 @@ def sends_gradients(graph: Graph, node: Node) -> bool:
 
 
 class _SeveralStepsError(Exception):
-    """A stage stepped down a second gradient of a cell."""
+    """A stage took a second gradient step on a cell."""
 
 
-def _watched(
+def _run_with_gradients(
     node: Node, cells: dict[str, Any], values: Values, rng: PassRng
 ) -> tuple[dict[str, Any], tuple[Tree, Array, dict[str, Tree]]]:
-    """Run a node; beside its results, what became of it, and the gradient of every cell it learned and whether there
+    """Run a node; also returns its state (see `Report.state`), and of every learned cell the gradient and whether there
     was one."""
     learned = sorted(bound.cell for bound in node.writes if isinstance(cells[bound.cell], Learned))
 
@@ -121,19 +121,19 @@ def _watched(
                 raise _SeveralStepsError
             found[name] = (gradient, jnp.asarray(True))
 
-        with watching(watch):
+        with capturing_gradients(watch):
             changed, output = run_node(node, cells, values, rng)
         gradients = {name: found.get(name, _nothing(cells[name])) for name in learned}
         return changed, (as_metrics(output) if node.writes else output, state_of(node, output), gradients)
 
     def skip(cells: dict[str, Any]) -> Any:
-        return cells, (no_metrics(node), jnp.float32(SAT_OUT), {name: _nothing(cells[name]) for name in learned})
+        return cells, (no_metrics(node), jnp.float32(SKIPPED), {name: _nothing(cells[name]) for name in learned})
 
-    return sometimes(node, cells, rng, run, skip)
+    return run_if_due(node, cells, rng, run, skip)
 
 
 def _nothing(cell: Learned) -> Tree:
-    """No gradient of a cell."""
+    """A zero gradient of a cell, marked as absent."""
     return jax.tree.map(jnp.zeros_like, eqx.filter(cell.module, eqx.is_inexact_array)), jnp.asarray(False)
 
 
@@ -142,7 +142,7 @@ def _arrays(*cells: Any) -> list[Any]:
 
 
 def _either(which: Array, one: Any, other: Any) -> Any:
-    """One of two cells."""
+    """`one` where `which`, else `other`: two versions of a cell."""
     static = eqx.partition(one, eqx.is_array)[1]
     chosen = jax.tree.map(lambda a, b: jnp.where(which, a, b), *_arrays(one, other))
     return eqx.combine(chosen, static)

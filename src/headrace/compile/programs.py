@@ -1,7 +1,7 @@
 """Turning groups of pure nodes into functions, and those into XLA programs.
 
-Every function here takes and returns arrays only: what a cell holds besides (activation names, optimisers) is static
-and closed over.
+Every function here takes and returns arrays only: the static parts of a cell (activation names, optimisers) are
+closed over.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import jax
 import jax.numpy as jnp
 
 from headrace.compile.cells import CellLayout
-from headrace.compile.reports import SAT_OUT, Report, cells_state, state_of
+from headrace.compile.reports import SKIPPED, Report, cells_state, state_of
 from headrace.compile.rng import PassRng, consecutive, node_key
 from headrace.core.symbols import Ref
 from headrace.graph import Graph, Node
 from headrace.types import Array, Tree
 
 Values = dict[str, list[Any]]
-"""What each node yielded, as a list of arrays."""
+"""The output of each node, as a list of arrays."""
 
 
 def resolve(tree: Tree, values: Values) -> Tree:
-    """A tree of references with their values."""
+    """Replace the references in a tree by their values."""
     return jax.tree.map(lambda ref: values[ref.node][ref.leaf] if isinstance(ref, Ref) else ref, tree)
 
 
@@ -37,7 +37,7 @@ class Programs:
         self.cell_layout = cell_layout
 
     def places(self, nodes: Sequence[Node]) -> list[int]:
-        """Where the arrays that these nodes read stand among those of all cells, in the order that `reader` expects."""
+        """Indices in the flat list of all cells of the arrays that these nodes read, in the order `reader` expects."""
         return [i for name in _reads(nodes) for i in self.cell_layout.modules[name]]
 
     def modules(self, nodes: Sequence[Node], flat: Sequence[Array]) -> tuple[Array, ...]:
@@ -62,8 +62,8 @@ class Programs:
         return read
 
     def one_pass(self, nodes: Sequence[Node], wanted: Sequence[Ref] = ()) -> Callable[..., tuple[list[Array], Any]]:
-        """`f(flat, values, rng)`: run one learning pass; returns the changed cells, and the metrics of each stage with
-        what became of it, and what `wanted` refers to."""
+        """`f(flat, values, rng)`: run one learning pass; returns the changed cells, the metrics and state (see
+        `Report.state`) of each stage, and what `wanted` refers to."""
 
         def learn(flat: list[Array], values: Values, rng: PassRng) -> tuple[list[Array], Any]:
             whole: dict[str, Any] = self.cell_layout.cells(flat)
@@ -71,7 +71,7 @@ class Programs:
             metrics: dict[str, Tree] = {}
             states: list[Array] = []
             for node in nodes:
-                whole, (output, state) = _maybe(node, whole, values, rng)
+                whole, (output, state) = _run_node_if_due(node, whole, values, rng)
                 values[node.id] = jax.tree.leaves(output)
                 if node.writes:
                     metrics[node.id] = output
@@ -84,11 +84,10 @@ class Programs:
     def learner(
         self, nodes: Sequence[Node], fused: bool, wanted: Sequence[Ref] = ()
     ) -> Callable[..., tuple[list[Array], tuple[Report, list[Array]]]]:
-        """`f(flat, values, rng)`: a program that learns; returns the changed cells, what its stages report and what
-        `wanted` refers to.
+        """`f(flat, values, rng)`: a learning program; returns changed cells, its `Report` and what `wanted` refers to.
 
-        The values are what other nodes yielded, stores among them: in one pass, or if `fused` in several, along a first
-        axis.
+        The values are the outputs of other nodes, including draws from stores: of one pass, or if `fused` of several,
+        along a first axis.
         """
         one = self.one_pass(nodes, wanted)
 
@@ -109,8 +108,8 @@ class Programs:
         return learn_all if fused else learn
 
     def report(self, nodes: Sequence[Node], flat: Sequence[Array], passes: tuple[Tree, Array]) -> Report:
-        """What some passes reported, and the soundness of the cells that they led to: looked at once for all passes,
-        because to read every weight at each would cost a fiftieth of the learning."""
+        """The report of some passes, with whether the resulting cells are finite: checked once for all passes, because
+        reading every weight in each would cost a fiftieth of the learning."""
         modules = {name: [flat[i] for i in places] for name, places in self.cell_layout.modules.items()}
         return Report(*passes, cells_state(nodes, modules))
 
@@ -124,24 +123,24 @@ def _arguments(node: Node, values: Values, rng: PassRng) -> dict[str, Any]:
     return data | ({"key": node_key(node, rng)} if node.function.signature.wants_key else {})
 
 
-def _maybe(node: Node, cells: dict[str, Any], values: Values, rng: PassRng) -> tuple[dict[str, Any], Tree]:
-    """Run a node in the passes it is meant for; beside what it yields, what became of it."""
+def _run_node_if_due(node: Node, cells: dict[str, Any], values: Values, rng: PassRng) -> tuple[dict[str, Any], Tree]:
+    """Run a node in the passes in which it is due; returns its output and its state (see `Report.state`)."""
 
     def run(cells: dict[str, Any]) -> tuple[dict[str, Any], Tree]:
         changed, output = run_node(node, cells, values, rng)
         return changed, (output if node.every == 1 else as_metrics(output), state_of(node, output))
 
-    return sometimes(node, cells, rng, run, lambda cells: (cells, (no_metrics(node), jnp.float32(SAT_OUT))))
+    return run_if_due(node, cells, rng, run, lambda cells: (cells, (no_metrics(node), jnp.float32(SKIPPED))))
 
 
-def sometimes(
+def run_if_due(
     node: Node,
     cells: dict[str, Any],
     rng: PassRng,
     run: Callable[[dict[str, Any]], tuple[dict[str, Any], Tree]],
     skip: Callable[[dict[str, Any]], tuple[dict[str, Any], Tree]],
 ) -> tuple[dict[str, Any], Tree]:
-    """What `run(cells)` gives in the passes that a node is meant for, and `skip(cells)` in the others."""
+    """`run(cells)` in the passes in which a node is due (`every`), and `skip(cells)` in the others."""
     if node.every == 1:
         return run(cells)
     arrays, static = eqx.partition({bound.cell: cells[bound.cell] for bound in node.writes}, eqx.is_array)
@@ -159,17 +158,17 @@ def sometimes(
 
 
 def as_metrics(output: Tree) -> Tree:
-    """What a stage measured, as numbers of one kind."""
+    """The metrics of a stage as float32."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), output)
 
 
 def no_metrics(node: Node) -> Tree:
-    """What stands for a stage's output in a pass that it sits out: nobody may learn from it."""
+    """NaN in place of a stage's output in a pass that it skips."""
     return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, jnp.float32), node.output)
 
 
 def run_node(node: Node, cells: dict[str, Any], values: Values, rng: PassRng) -> tuple[dict[str, Any], Tree]:
-    """The cells after a node, and what it yields."""
+    """Run a node; returns the cells after it, and its output."""
     arguments = _arguments(node, values, rng)
     arguments |= {bound.argument: cells[bound.cell].module for bound in node.reads}
     arguments |= {bound.argument: cells[bound.cell] for bound in node.writes}

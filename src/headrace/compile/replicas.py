@@ -1,4 +1,4 @@
-"""Replicas of a whole loop that learn as one: the graph of one of them, and programs over all of them."""
+"""Data-parallel replicas of a whole loop: the graph of one replica, and programs over all of them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from jax.sharding import PartitionSpec as P
 from headrace.compile.programs import as_metrics
 from headrace.core.replicas import Replicas, averaged, reducing
 from headrace.graph import Graph, Plan, trace
-from headrace.graph.plan import share_of
+from headrace.graph.plan import replica_algorithm
 from headrace.types import Array, Tree
 
 AXIS = "replicas"
 
 
-def part_of(plan: Plan, algorithm: Any) -> Graph:
+def replica_graph(plan: Plan, algorithm: Any) -> Graph:
     """The graph of one replica of the whole loop: with its share of environments, store and batches."""
     if plan.shares == 1:
         return plan.graph
-    small = share_of(plan, algorithm)
+    small = replica_algorithm(plan, algorithm)
     return trace(small, plan.graph.spec.with_envs(small.config.num_envs))
 
 
 def _mean(tree: Tree) -> Tree:
-    """The mean over replicas, of all arrays of a kind in one message: each costs as much as a thousand numbers."""
+    """The mean over replicas, with one message per dtype: a message costs as much as a thousand numbers."""
     leaves, structure = jax.tree.flatten(tree)
     means: list[Array] = list(leaves)
     for kind in {leaf.dtype for leaf in leaves}:
@@ -40,12 +40,12 @@ def _mean(tree: Tree) -> Tree:
     return jax.tree.unflatten(structure, means)
 
 
-def together(function: Callable[..., Any], number: int, inputs: Any, outputs: Any, mesh: Any = None) -> Any:
-    """`function` for replicas that learn as one.
+def over_replicas(function: Callable[..., Any], number: int, inputs: Any, outputs: Any, mesh: Any = None) -> Any:
+    """`function` mapped over replicas, which average gradients and statistics.
 
-    `inputs` and `outputs` say, as `vmap` has it, what has an axis of replicas in front (0) and what they have in common
-    (None). Over a mesh each replica is a device's own; without one they are a batch on one device, and that what they
-    have in common is the same for all of them is proved when it is compiled.
+    `inputs` and `outputs` say, as for `vmap`, what has a leading axis of replicas (0) and what all have in common
+    (None). Over a mesh each replica has a device; without one they are a batch on one device, and compiling it proves
+    that common outputs are the same for all.
     """
     replicas = Replicas(number, _mean)
 
@@ -73,7 +73,7 @@ def together(function: Callable[..., Any], number: int, inputs: Any, outputs: An
 
 
 def averaging(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A program of one replica whose metrics, the last of what it returns, are those of all replicas."""
+    """The program of one replica, with its metrics, the last value it returns, averaged over all replicas."""
 
     def with_means(*arguments: Any) -> Any:
         *rest, metrics = function(*arguments)

@@ -1,7 +1,7 @@
-"""What learning stages report: their metrics, whether they ran at all, and whether all is still finite.
+"""What learning stages report: their metrics, whether they ran, and whether all numbers are finite.
 
-A stage that sits out a pass (`every=`) is marked as such, not by a value of its metrics: a metric may be any number,
-and one that is not finite means that the run has diverged.
+A stage that skips a pass (`every=`) is marked in `Report.state`, not by a special value of its metrics: a metric that
+is not finite means that the run has diverged.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from numpy.typing import NDArray
 from headrace.graph.ir import Graph, Node
 from headrace.types import Array, Tree
 
-SAT_OUT, RAN, BROKEN = 0.0, 1.0, 2.0
-"""What became of a stage in a pass. A mean over replicas, all of which run it or none, is above RAN where one of them
-measured something that is not finite."""
+SKIPPED, RAN, BROKEN = 0.0, 1.0, 2.0
+"""The state of a stage in a pass. Either all replicas run a stage or none does, so their mean is above RAN where a
+metric of one of them is not finite."""
 
 
 class Report(NamedTuple):
-    """What the learning stages of one program report."""
+    """Metrics and states of the learning stages of one program."""
 
     metrics: dict[str, dict[str, Array]]
-    """By stage and name, with an axis of passes in front; of no meaning in a pass that the stage sat out."""
+    """By stage and name, with an axis of passes in front; meaningless in a pass that the stage skipped."""
     state: Array
-    """float[passes, stages]: SAT_OUT, RAN or BROKEN."""
+    """float[passes, stages]: SKIPPED, RAN or BROKEN."""
     cells: Array
-    """float[stages]: RAN, or BROKEN where what the stage has changed is not finite after the last pass."""
+    """float[stages]: RAN, or BROKEN where a cell that the stage writes is not finite after the last pass."""
 
 
 class Divergence(NamedTuple):
-    """Where something was first seen that is not finite."""
+    """The first number that is not finite."""
 
     node: Node
     update: int
     """The learning pass, counted from 1."""
     place: int
-    """Which of the stage's metrics it is; after those, its cells."""
+    """Index of the metric, or the number of metrics if it is a cell."""
 
     def __str__(self) -> str:
         cells = ", ".join(bound.cell for bound in self.node.writes)
@@ -49,28 +49,28 @@ class Divergence(NamedTuple):
         return f"stage '{self.node.id}' diverged at update {self.update}: {what} is not finite"
 
 
-def learning(nodes: Iterable[Node]) -> list[Node]:
-    """Those of some nodes that report: the columns of `Report.state`."""
+def reporting(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes that report, which are those that write cells: the columns of `Report.state`."""
     return [node for node in nodes if node.writes]
 
 
 def state_of(node: Node, output: Tree) -> Array:
-    """RAN, or BROKEN where a metric that a stage yields is not finite."""
+    """RAN, or BROKEN where a metric of the stage is not finite."""
     metrics = map(jnp.asarray, jax.tree.leaves(output) if node.writes else ())
     return _state([jnp.all(jnp.isfinite(leaf)) for leaf in metrics if _real(leaf)])
 
 
 def cells_state(nodes: Iterable[Node], changed: Mapping[str, Tree]) -> Array:
-    """For each learning stage: RAN, or BROKEN where a cell that it writes, or what it would change, is not finite."""
-    written = [[changed[bound.cell] for bound in node.writes] for node in learning(nodes)]
+    """For each learning stage: RAN, or BROKEN where a cell that it writes, or its change of one, is not finite."""
+    written = [[changed[bound.cell] for bound in node.writes] for node in reporting(nodes)]
     sums = [[_sum(leaf) for leaf in jax.tree.leaves(each) if _real(leaf)] for each in written]
     states = [_state([jnp.isfinite(total) for total in each]) for each in sums]
     return jnp.stack(states) if states else jnp.zeros(0, jnp.float32)
 
 
 def _sum(array: Array) -> Array:
-    """Finite where all numbers are, short of overflow near 1e38. A product with ones is a quarter of the work of a
-    reduction on CPUs, where XLA adds one number after the other (300,000 weights: 15 us, not 60)."""
+    """A sum that is finite if all numbers are, short of overflow near 1e38. As a product with ones it takes a quarter
+    of the time of a reduction on CPUs, where XLA adds serially (300,000 weights: 15 us, not 60)."""
     rows = array.reshape(-1, array.shape[-1] if array.ndim else 1)
     return jnp.sum(jnp.ones(rows.shape[0], rows.dtype) @ rows)
 
@@ -85,16 +85,16 @@ def _real(leaf: Any) -> bool:
 
 
 def metric_names(graph: Graph) -> dict[tuple[str, str], str]:
-    """What each metric of each stage is called: by its own name, with the stage before it where two report the same."""
+    """The name of each metric of each stage: its own, prefixed by the stage where two stages report the same."""
     nodes = graph.where(role="learning")
     times = Counter(name for node in nodes for name in node.output)
     return {(n.id, name): name if times[name] == 1 else f"{n.id}/{name}" for n in nodes for name in n.output}
 
 
 def find_divergence(nodes: Sequence[Node], report: Report, first: int) -> Divergence | None:
-    """The first thing that is not finite in a program that began with pass `first`; None if all is well."""
+    """The first number that is not finite in a program that began with pass `first`; None if all are finite."""
     state, cells = np.asarray(report.state), np.asarray(report.cells)
-    stages = learning(nodes)
+    stages = reporting(nodes)
     for number, column in np.argwhere(state > RAN)[:1]:
         node = stages[column]
         values = [np.asarray(report.metrics[node.id][name])[number] for name in node.output]
@@ -116,12 +116,12 @@ class Measured(NamedTuple):
         return float(np.asarray(self.values, np.float64)[self.ran].mean())
 
 
-def measured(nodes: Sequence[Node], report: Report, names: dict[tuple[str, str], str]) -> dict[str, Measured]:
+def metrics_by_name(nodes: Sequence[Node], report: Report, names: dict[tuple[str, str], str]) -> dict[str, Measured]:
     """The metrics, by name, of the stages that ran in a program."""
     ran = np.asarray(report.state) >= RAN
     return {
         names[node.id, name]: Measured(value, ran[:, column])
-        for column, node in enumerate(learning(nodes))
+        for column, node in enumerate(reporting(nodes))
         if ran[:, column].any()
         for name, value in report.metrics[node.id].items()
     }

@@ -1,4 +1,4 @@
-"""Random keys: they follow from (seed, node, pass, replica), never from the order of arrival."""
+"""Random keys, derived from (seed, node, pass, replica), never from the order of arrival."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from headrace.types import Array
 
 
 class PassRng(NamedTuple):
-    """Base keys and the pass number: what the random keys of a pass follow from."""
+    """Base keys and the pass number: the random keys of a pass are derived from these."""
 
     bases: Array
     """uint32[nodes, 2]: a key for each node of the graph, from (seed, node, replica)."""
     number: Array
-    """Which pass it is."""
+    """The pass number."""
 
 
 def bases(graph: Graph, seed: int, replica: int) -> NDArray[np.uint32]:
@@ -31,7 +31,7 @@ def bases(graph: Graph, seed: int, replica: int) -> NDArray[np.uint32]:
 
 
 def consecutive(first: PassRng, count: int) -> Array:
-    """The numbers of `count` passes in a row."""
+    """The numbers of `count` consecutive passes."""
     return first.number + jnp.arange(count, dtype=jnp.uint32)
 
 
@@ -41,6 +41,6 @@ def node_key(node: Node, rng: PassRng) -> Array:
 
 
 def draws(node: Node, rng: PassRng) -> np.random.Generator:
-    """The random numbers of a node on the host, where a store is sampled there."""
+    """The NumPy generator of a node, for stores that are sampled on the host."""
     base = rng.bases[node.index].view(np.uint64)[0]
     return np.random.Generator(np.random.Philox(key=[base, int(rng.number)]))

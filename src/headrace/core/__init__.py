@@ -1,4 +1,4 @@
-"""What an algorithm is written in."""
+"""What algorithms are written with."""
 
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell, Learned, Tracked

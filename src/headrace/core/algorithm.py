@@ -28,7 +28,7 @@ class Algorithm(ABC, Generic[C]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for base in cls.__dict__.get("__orig_bases__", ()):  # its own: a parent's would replace what it says itself
+        for base in cls.__dict__.get("__orig_bases__", ()):  # own bases only: a parent's type must not replace it
             if get_origin(base) is Algorithm:
                 cls.config_type = get_args(base)[0]
 
@@ -43,7 +43,7 @@ class Algorithm(ABC, Generic[C]):
 
     @property
     def name(self) -> str:
-        """How it is called on the command line and in run directories."""
+        """Its name on the command line and in run directories."""
         return type(self).__name__.lower()
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Algorithm(ABC, Generic[C]):
 
     @abstractmethod
     def play(self, obs: Tree) -> Any:
-        """Acting without exploring, what is evaluated and shown: a stage `play(obs, ...)`, or a method calling some."""
+        """Act without exploration, for evaluation: a stage `play(obs, ...)`, or a method that calls stages."""
 
     @abstractmethod
     def loop(self, *handles: Any, **named: Any) -> None:

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from headrace.core.replicas import agree
+from headrace.core.replicas import reduce_gradient
 from headrace.types import Array, Tree
 
 
 class Learned(eqx.Module):
-    """A module with its optimiser: changed by gradients, in `minimise` alone."""
+    """A module with its optimiser; only `minimise` changes it."""
 
     module: Any
     state: Tree
@@ -37,7 +37,7 @@ class Learned(eqx.Module):
         Returns the changed cell and the loss; with `has_aux`, where `loss` returns a pair, the pair.
         """
         value, gradient = eqx.filter_value_and_grad(loss, has_aux=has_aux)(self.module)
-        return self.descend(agree(self, gradient)), value
+        return self.descend(reduce_gradient(self, gradient)), value
 
     def descend(self, gradient: Tree) -> Learned:
         """One optimiser step down a gradient."""
@@ -62,7 +62,7 @@ class Tracked(eqx.Module):
         return Tracked(module)
 
     def track(self, source: Learned | Tracked, tau: float | Array) -> Tracked:
-        """Move a share `tau` of the way to `source`."""
+        """Polyak averaging: move by `tau` of the difference towards `source`."""
 
         def move(mine: Any, theirs: Any) -> Any:
             return mine + tau * (theirs - mine) if eqx.is_inexact_array(mine) else theirs

@@ -1,4 +1,4 @@
-"""What a loop talks to. A loop never sees how these are carried out, nor where."""
+"""The interfaces a loop is written against. How and where they are executed is hidden from it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class Env(ABC):
     @property
     @abstractmethod
     def agents(self) -> int:
-        """How many act in it together: known when a loop is traced, `for agent in range(env.agents)`."""
+        """Number of agents; known when a loop is traced, so it may iterate: `for agent in range(env.agents)`."""
 
     @abstractmethod
     def observe(self) -> Tree:
-        """What every environment shows now: `[num_envs, ...]`."""
+        """The current observation of every environment: `[num_envs, ...]`."""
 
     @abstractmethod
     def step(self, action: Any) -> Transition:
-        """Act in every environment; resets are the environment's own business.
+        """Step every environment; environments reset themselves.
 
         `action` is what an acting stage returned: an action, or `(action, extra)` where the dict `extra`
         is kept with the transition.
@@ -40,7 +40,7 @@ class Replay(ABC):
     def insert(self, transition: Transition, capacity: int = 1_000_000) -> None:
         """Keep a transition of every environment, or all steps of a trajectory, in their order.
 
-        The oldest beyond `capacity` are forgotten.
+        The oldest beyond `capacity` are overwritten.
         """
 
     @abstractmethod
@@ -54,16 +54,16 @@ class Replay(ABC):
 
 
 class Rollout(ABC):
-    """A store whose trajectories are each learned from once, in order."""
+    """A first-in, first-out store: each trajectory is learned from once, in order."""
 
     @abstractmethod
     def put(self, trajectory: Transition) -> None:
-        """Hand over a trajectory; a single step is taken as a trajectory of one."""
+        """Add a trajectory; a single step counts as a trajectory of length one."""
 
     @abstractmethod
     def take(self, epochs: int = 1, staleness: int = 0) -> Transition:
         """The next trajectory.
 
-        `epochs` says how often learning goes over it: it counts in update frames. `staleness` says how many
-        versions behind the learner its actor may have been: 0 unless the algorithm corrects for it.
+        `epochs` is how many times the algorithm goes over it, for counting update frames. `staleness` is how many
+        weight versions its actor may be behind the learner: 0 unless the algorithm corrects for it.
         """

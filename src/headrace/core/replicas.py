@@ -1,4 +1,4 @@
-"""Learning as one: what replicas of a whole loop agree on.
+"""Data-parallel learning: keeping the replicas of a whole loop identical.
 
 Where a loop is replicated, every replica sees its own data. Gradients are averaged inside `minimise`; statistics of the
 data that a cell keeps, or that a loss is scaled by, are pooled here. So all replicas write the same cells, and the
@@ -20,7 +20,7 @@ from headrace.types import Array, Tree
 
 @dataclass(frozen=True)
 class Replicas:
-    """Those that learn as one."""
+    """The replicas of a loop that average their gradients."""
 
     number: int
     mean: Callable[[Tree], Tree]
@@ -33,7 +33,7 @@ _watch: ContextVar[Callable[[Any, Tree], None] | None] = ContextVar("watch", def
 
 @contextmanager
 def reducing(replicas: Replicas) -> Iterator[None]:
-    """Let replicas learn as one in this block."""
+    """Average gradients and statistics over `replicas` in this block."""
     token = _replicas.set(replicas)
     try:
         yield
@@ -42,7 +42,7 @@ def reducing(replicas: Replicas) -> Iterator[None]:
 
 
 @contextmanager
-def watching(watch: Callable[[Any, Tree], None]) -> Iterator[None]:
+def capturing_gradients(watch: Callable[[Any, Tree], None]) -> Iterator[None]:
     """Have `watch(cell, gradient)` called for every gradient computed in this block."""
     token = _watch.set(watch)
     try:
@@ -51,8 +51,8 @@ def watching(watch: Callable[[Any, Tree], None]) -> Iterator[None]:
         _watch.reset(token)
 
 
-def agree(cell: Any, gradient: Tree) -> Tree:
-    """The gradient of a cell by which all replicas step."""
+def reduce_gradient(cell: Any, gradient: Tree) -> Tree:
+    """The gradient averaged over replicas; `capturing_gradients` sees it first."""
     watch = _watch.get()
     if watch is not None:
         watch(cell, gradient)
@@ -60,7 +60,7 @@ def agree(cell: Any, gradient: Tree) -> Tree:
 
 
 def averaged(tree: Tree) -> Tree:
-    """The mean over the replicas that learn as one; the tree itself where there is only one."""
+    """The mean of a tree over replicas; the tree itself where there is one replica."""
     replicas = _replicas.get()
     return tree if replicas is None else replicas.mean(tree)
 

@@ -9,7 +9,7 @@ from headrace.types import Array
 
 
 def gae(errors: Array, done: Array, decay: float) -> Array:
-    """Advantages from one-step errors, `[steps, num_envs]`: no credit crosses the end of an episode."""
+    """Generalised advantage estimation from one-step TD errors, `[steps, num_envs]`, reset at the end of an episode."""
 
     def back(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         error, end = now
@@ -20,7 +20,7 @@ def gae(errors: Array, done: Array, decay: float) -> Array:
 
 
 def discounted(rewards: Array, done: Array, gamma: float) -> Array:
-    """Running discounted sums of rewards, started anew with each episode."""
+    """Running discounted sums of rewards, reset at the start of each episode."""
 
     def forward(past: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         reward, end = now
@@ -33,10 +33,10 @@ def discounted(rewards: Array, done: Array, gamma: float) -> Array:
 def vtrace(
     errors: Array, ratios: Array, done: Array, decay: float, rho_bar: float = 1.0, c_bar: float = 1.0
 ) -> tuple[Array, Array]:
-    """V-trace (Espeholt et al., 2018): what to add to the values, and the advantages of the actions taken.
+    """V-trace (Espeholt et al., 2018): corrections to add to the values, and advantages for the policy gradient.
 
-    `errors` are one-step errors, `ratios` how much likelier each action is by now than when it was chosen. Where
-    every ratio is 1, both are `gae`.
+    `errors` are one-step TD errors, `ratios` the importance ratios pi(a|s) / mu(a|s), clipped at `rho_bar` in the TD
+    errors and at `c_bar` in the trace. Where every ratio is 1, both results equal `gae`.
     """
     rho, c = jnp.minimum(ratios, rho_bar), jnp.minimum(ratios, c_bar)
 

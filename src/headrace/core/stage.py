@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import Annotated, Any, Protocol, get_args
 
 from headrace.errors import LoopError, nearest
+from headrace.types import EnvSpec, Tree
 
 
 class Use(Enum):
@@ -54,23 +55,33 @@ class Signature:
         return self.reads + self.writes
 
 
-class Recorder(Protocol):
-    """Whoever is tracing a loop."""
+class LoopTracer(Protocol):
+    """What handles and stages report to while a loop is traced; `headrace.graph.trace` has the one there is."""
+
+    spec: EnvSpec
+    nodes: list[Any]
+    times: int
+
+    def add(self, kind: Any, name: str, inputs: dict[str, Any], output: Tree, **more: Any) -> Tree: ...
+
+    def keep(self, store: str, value: Tree) -> None: ...
+
+    def symbols(self, node_id: str, output: Tree) -> Tree: ...
 
     def stage(self, stage: BoundStage, data: tuple[Any, ...], options: dict[str, Any]) -> Any: ...
 
 
-_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+_tracer: ContextVar[LoopTracer | None] = ContextVar("tracer", default=None)
 
 
 @contextmanager
-def recording(recorder: Recorder | None) -> Iterator[None]:
-    """Let stages called in this block record themselves; None lets them run as plain functions."""
-    token = _recorder.set(recorder)
+def tracing(tracer: LoopTracer | None) -> Iterator[None]:
+    """Have stages called in this block recorded by `tracer`; with None they run as plain functions."""
+    token = _tracer.set(tracer)
     try:
         yield
     finally:
-        _recorder.reset(token)
+        _tracer.reset(token)
 
 
 class Stage:
@@ -86,7 +97,7 @@ class Stage:
 
     @cached_property
     def signature(self) -> Signature:
-        """Read off the annotations, once."""
+        """Which arguments are data, cells read, cells written and the key, from the annotations."""
         try:
             hints = inspect.get_annotations(self.function, eval_str=True)
         except NameError as error:
@@ -108,10 +119,10 @@ class BoundStage:
         self.stage = stage
         self.algorithm = algorithm
         self.names = dict(names or {})
-        """The cells behind those of its arguments that are called otherwise."""
+        """The cell of each argument that is bound to a cell of another name."""
 
     def on(self, **names: str) -> BoundStage:
-        """The stage with other cells behind its arguments: `self.learn.on(actor="actor_1")(trajectory)`."""
+        """The stage with other cells bound to its arguments: `self.learn.on(actor="actor_1")(trajectory)`."""
         known = self.signature.cells
         for argument in names:
             if argument not in known:
@@ -122,7 +133,7 @@ class BoundStage:
         return BoundStage(self.stage, self.algorithm, self.names | names)
 
     def cell(self, argument: str) -> str:
-        """The name of the cell behind an argument."""
+        """The name of the cell bound to an argument."""
         return self.names.get(argument, argument)
 
     @property
@@ -134,9 +145,9 @@ class BoundStage:
         return self.stage.signature
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        recorder = _recorder.get()
-        if recorder is not None:
-            return recorder.stage(self, args, kwargs)
+        tracer = _tracer.get()
+        if tracer is not None:
+            return tracer.stage(self, args, kwargs)
         return self.stage.function(self.algorithm, *args, **kwargs)
 
 

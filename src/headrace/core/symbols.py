@@ -1,4 +1,4 @@
-"""What stands in for arrays and handles while a loop is traced: shared by the environment and every kind of store."""
+"""Symbolic arrays and handles for tracing a loop, shared by the environment and every kind of store."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
+from headrace.core.stage import LoopTracer
 from headrace.errors import LoopError, nearest
-from headrace.types import EnvSpec, Tree
+from headrace.types import Tree
 
 
 @dataclass(frozen=True)
 class Ref:
-    """One array among what a node yields."""
+    """One output array of a node."""
 
     node: str
     leaf: int
@@ -52,22 +53,8 @@ class Symbol:
     __neg__ = __getitem__ = __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __invert__ = __iter__ = _refuse
 
 
-class Recorder(Protocol):
-    """Whoever records what the handles are asked for."""
-
-    spec: EnvSpec
-    nodes: list[Any]
-    times: int
-
-    def add(self, kind: Any, name: str, inputs: dict[str, Any], output: Tree, **more: Any) -> Tree: ...
-
-    def keep(self, store: str, value: Tree) -> None: ...
-
-    def symbols(self, node_id: str, output: Tree) -> Tree: ...
-
-
 def checked(method: Callable[..., Any]) -> Any:
-    """A handle's method that refuses in a sentence what it does not take."""
+    """Decorate a handle's method to refuse wrong arguments with a `LoopError`."""
     signature = inspect.signature(method)
     known = list(signature.parameters)[1:]
 
@@ -87,9 +74,12 @@ def checked(method: Callable[..., Any]) -> Any:
 
 
 class Handle:
-    """What the loop is given in place of an environment or a store."""
+    """Base of the symbolic environment and stores that a loop is traced with."""
 
-    name: str
+    def __init__(self, tracer: LoopTracer, name: str):
+        self.tracer, self.name = tracer, name
+        self.row: Any = None
+        """The shapes of what a store was filled with, once it was."""
 
     def __getattr__(self, word: str) -> Any:
         if word.startswith("_"):
@@ -98,15 +88,15 @@ class Handle:
         raise LoopError(f"'{self.name}' has no '{word}'{nearest(word, known)} (it has {', '.join(known)}).")
 
 
-def whole(called: str, **given: tuple[Any, int]) -> None:
-    """Refuse what is not a whole number of at least so many."""
+def require_whole(called: str, **given: tuple[Any, int]) -> None:
+    """Refuse arguments that are not integers of at least a minimum: `name=(value, minimum)`."""
     for name, (value, least) in given.items():
         if not (isinstance(value, int) and value >= least):
             raise LoopError(f"{called} takes a whole number of at least {least} as {name}, got {value!r}.")
 
 
-def leading(tracer: Recorder, called: str, value: Tree) -> tuple[int, ...]:
-    """The axes that all of what a store is given begins with: `[num_envs]`, or `[steps, num_envs]` of a trajectory."""
+def leading(tracer: LoopTracer, called: str, value: Tree) -> tuple[int, ...]:
+    """The leading shape of everything put into a store: `[num_envs]`, or `[steps, num_envs]` for a trajectory."""
     step = next((node for node in tracer.nodes if node.name == "env.step"), None)
     if step is None:
         raise LoopError(f"the loop calls {called} before it steps its environment; call env.step or env.unroll first.")

@@ -1,4 +1,4 @@
-"""The pieces of a drawn plan: boxes, the flows in them, the links between them."""
+"""The elements of a drawn plan: fragment boxes, the flows in them, the links between them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TAGS_WIDTH = 200.0
 
 @dataclass
 class Rect:
-    """A box by its upper left corner."""
+    """A rectangle by its upper left corner."""
 
-    x: float
-    y: float
-    w: float
-    h: float
+    x: float = 0.0
+    y: float = 0.0
+    w: float = 0.0
+    h: float = 0.0
 
     @property
     def right(self) -> float:
@@ -39,10 +39,6 @@ class Rect:
         return self.y + self.h / 2
 
 
-def nowhere() -> Rect:
-    return Rect(0, 0, 0, 0)
-
-
 @dataclass
 class End:
     """One end of an arrow: a port on a node's side, a lane beside the node, a point to reach."""
@@ -53,7 +49,7 @@ class End:
     """The gutter it is in, for a cut edge."""
     y: float = 0.0
     lane: float = 0.0
-    """Its number from the node outwards, then where it is."""
+    """Its lane number, counted from the node outwards, and once placed its x coordinate."""
     goal: Point = (0.0, 0.0)
 
 
@@ -71,7 +67,7 @@ class Flow:
 
 
 @dataclass
-class Box:
+class FragmentBox:
     """A fragment, its nodes from top to bottom, and the lanes beside them."""
 
     fragment: Fragment
@@ -79,7 +75,7 @@ class Box:
     flows: list[Flow]
     lanes: dict[Side, list[list[Flow]]]
     node_width: float
-    rect: Rect = field(default_factory=nowhere)
+    rect: Rect = field(default_factory=Rect)
 
     def margin(self, side: Side) -> float:
         return sum(map(lane_width, self.lanes[side])) + 6 * bool(self.lanes[side])
@@ -100,10 +96,10 @@ class Link:
     source: End
     target: End
     over: range
-    """The columns it passes above or below; none between neighbours."""
+    """The columns it passes above or below; empty between neighbours."""
     label: Rect
     points: list[list[Point]] = field(default_factory=list)
-    """To the label, and from it."""
+    """The way to the label, and the way from it."""
 
     @property
     def pill(self) -> str:
@@ -111,12 +107,12 @@ class Link:
 
     @property
     def same_side(self) -> bool:
-        """Whether it comes back to the column it left."""
+        """Whether both ends are on the same side of a column."""
         return self.source.side == self.target.side
 
     @property
     def levels(self) -> tuple[float, float]:
-        """The heights at which it meets its label."""
+        """The y coordinates at which it meets its label."""
         apart = 9.0 * self.same_side
         return self.label.middle - apart, self.label.middle + apart
 
@@ -127,17 +123,17 @@ class Link:
 
 
 @dataclass
-class Layout:
-    """Everything that is drawn, in its place."""
+class Drawing:
+    """A whole drawing: its elements and their coordinates."""
 
-    columns: list[list[Box]]
+    columns: list[list[FragmentBox]]
     links: list[Link]
     nodes: dict[str, Rect] = field(default_factory=dict)
     width: float = 0.0
     height: float = 0.0
 
     @property
-    def boxes(self) -> list[Box]:
+    def boxes(self) -> list[FragmentBox]:
         return [box for column in self.columns for box in column]
 
     def ends(self, gutter: int, side: Side) -> list[End]:

@@ -18,19 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from headrace.draw.canvas import (
-    Box,
-    End,
-    Flow,
-    Layout,
-    Link,
-    Rect,
-    Side,
-    nowhere,
-    tag_rows,
-    tag_width,
-    text_width,
-)
+from headrace.draw.canvas import Drawing, End, Flow, FragmentBox, Link, Rect, Side, tag_rows, tag_width, text_width
 from headrace.draw.routes import GAP, LANE, SHOULDER, SIDES, aim, route, take_lanes
 from headrace.draw.words import often_words, place_words, shape_words
 from headrace.graph.ir import Edge, Node
@@ -49,13 +37,13 @@ LABEL_COLUMNS = 28
 """Characters in a line of a label."""
 LABEL_GAP = 18.0
 WIDEST = 1000.0
-"""What a page shows without making it smaller."""
+"""Width that a page shows without scaling it down."""
 CLEAR = 12.0
 """Between the level of a label and an arrow that is not its own: the rounded corners must not touch."""
 
 
-def layout(plan: Plan, width: float) -> Layout:
-    """Place a plan, in at least this width, and within a page's if it can be."""
+def layout(plan: Plan, width: float) -> Drawing:
+    """Lay out a plan, at least `width` wide, and within the width of a page if possible."""
     natural = _columns(plan)
     best = _laid(plan, natural, width)
     for fewer in range(len(natural) - 1, 0, -1):
@@ -70,13 +58,13 @@ def layout(plan: Plan, width: float) -> Layout:
     return best
 
 
-def _laid(plan: Plan, columns: list[list[Fragment]], width: float) -> Layout:
-    """Place a plan whose fragments stand in these columns."""
+def _laid(plan: Plan, columns: list[list[Fragment]], width: float) -> Drawing:
+    """Lay out a plan whose fragments are in these columns."""
     boxes = [[_box(plan, fragment) for fragment in column] for column in columns]
     where = {node.id: i for i, column in enumerate(boxes) for box in column for node in box.nodes}
     edges = {(edge.source, edge.target, edge.what): edge for edge in plan.graph.edges}
     links = [_link(cut, edges.get((cut.source, cut.target, cut.what)), where) for cut in plan.cuts]
-    drawn = Layout(boxes, links)
+    drawn = Drawing(boxes, links)
     above = _rows(link for link in links if link.rising)
     top = TITLE + sum(map(_row_height, above))
     ports = _ports(drawn)
@@ -96,7 +84,7 @@ def _laid(plan: Plan, columns: list[list[Fragment]], width: float) -> Layout:
     return drawn
 
 
-def _box(plan: Plan, fragment: Fragment) -> Box:
+def _box(plan: Plan, fragment: Fragment) -> FragmentBox:
     nodes = [plan.graph.by_id[node] for node in fragment.nodes if node in plan.graph.by_id]
     rows = {node.id: i for i, node in enumerate(nodes)}
     merged: dict[tuple[str, str, str], list[str]] = defaultdict(list)
@@ -109,7 +97,7 @@ def _box(plan: Plan, fragment: Fragment) -> Box:
         if not flow.down:
             _pack(lanes[flow.source.side], flow, lambda flow: sorted((rows[flow.source.node], rows[flow.target.node])))
     beside = [2 * (flow.label.w + 12) for flow in flows if flow.down]
-    return Box(fragment, nodes, flows, lanes, max([140.0, *map(_node_width, nodes), *beside]))
+    return FragmentBox(fragment, nodes, flows, lanes, max([140.0, *map(_node_width, nodes), *beside]))
 
 
 def _flow(kind: str, names: list[str], rows: dict[str, int], source: str, target: str) -> Flow:
@@ -135,7 +123,7 @@ def _node_width(node: Node) -> float:
 
 
 def _columns(plan: Plan) -> list[list[Fragment]]:
-    """Fragments by how far data has come to reach them; those that only read cells come after the writers."""
+    """Fragments in columns by their depth in the dataflow; those that only read cells come after the writers."""
     order = [fragment.id for fragment in plan.fragments]
     before: dict[str, dict[bool, set[str]]] = {name: {False: set(), True: set()} for name in order}
     for edge in plan.graph.edges:
@@ -146,7 +134,7 @@ def _columns(plan: Plan) -> list[list[Fragment]]:
     for name in order:
         feeding = before[name][False] or before[name][True]
         level[name] = 1 + max((level[other] for other in feeding), default=-1)
-    # A service without nodes touches no edge; it stands with what comes last.
+    # A fragment without nodes has no edge; it goes into the last column.
     last = max(level.values())
     columns: list[list[Fragment]] = [[] for _ in range(last + 1)]
     for fragment in plan.fragments:
@@ -160,7 +148,7 @@ def _link(cut: Cut, edge: Edge | None, where: dict[str, int]) -> Link:
     target = End(cut.target, "left", end - 1) if begin < end else End(cut.target, "right", end)
     size = gib(edge.bytes) if edge else ""
     lines = _filled(shape_words(edge)) if edge else []
-    made = Link(cut, edge.kind if edge else "data", size, lines, source, target, _over(begin, end), nowhere())
+    made = Link(cut, edge.kind if edge else "data", size, lines, source, target, _over(begin, end), Rect())
     head = text_width(cut.what, 12) + text_width(size, 10) + 14
     made.label.w = 20 + max([head, text_width(made.pill, 10) + 14, *(text_width(line, 10) for line in lines)])
     made.label.h = 54 + 13.0 * len(lines)
@@ -183,7 +171,7 @@ def _filled(words: list[str]) -> list[str]:
 
 
 def _rows(links: Iterable[Link]) -> list[list[Link]]:
-    """The cut edges that pass the columns, the shortest first, those that do not meet in one row."""
+    """The cut edges that pass columns, the shortest first, in rows without overlaps."""
     rows: list[list[Link]] = []
     for link in sorted(links, key=lambda link: len(link.over)):
         _pack(rows, link, lambda link: [link.over[0] - 1, link.over[-1]])
@@ -202,7 +190,7 @@ def _place_rows(rows: list[list[Link]], y: float) -> float:
     return y
 
 
-def _place_across(drawn: Layout, lanes: list[list[int]], width: float) -> None:
+def _place_across(drawn: Drawing, lanes: list[list[int]], width: float) -> None:
     """Give every column its width and every gutter room for its lanes and labels, and everything its place in them."""
     over = [[link.label.w for link in drawn.links if i in link.over] for i in range(len(drawn.columns))]
     widths = [max([*map(_box_width, column), *over[i]]) for i, column in enumerate(drawn.columns)]
@@ -229,19 +217,19 @@ def _place_across(drawn: Layout, lanes: list[list[int]], width: float) -> None:
             end.goal = (link.label.right if end.side == "left" else link.label.x, end.goal[1])
 
 
-def _box_width(box: Box) -> float:
+def _box_width(box: FragmentBox) -> float:
     title = text_width(box.fragment.id, 15) + 70
     return 2 * PAD + max(box.inner_width, title, text_width(place_words(box.fragment, " · "), 11))
 
 
-def _gutter_width(drawn: Layout, gutter: int, lanes: int) -> float:
+def _gutter_width(drawn: Drawing, gutter: int, lanes: int) -> float:
     labels = [link.label.w for link in drawn.labelled(gutter)]
     if not lanes:
         return 48.0 if gutter + 1 < len(drawn.columns) else 0.0
     return 2 * SHOULDER + LANE * lanes + max(labels, default=0.0)
 
 
-def _place_nodes(drawn: Layout, ports: Ports, top: float) -> None:
+def _place_nodes(drawn: Drawing, ports: Ports, top: float) -> None:
     """Stack fragments in their column and nodes in their fragment; short columns stand in the middle."""
     heights = {node.id: _node_height(ports, node) for box in drawn.boxes for node in box.nodes}
     for box in drawn.boxes:
@@ -256,7 +244,7 @@ def _place_nodes(drawn: Layout, ports: Ports, top: float) -> None:
             y += box.rect.h + 2 * GAP
 
 
-def _stack_nodes(drawn: Layout, box: Box, heights: dict[str, float]) -> None:
+def _stack_nodes(drawn: Drawing, box: FragmentBox, heights: dict[str, float]) -> None:
     y = box.rect.y + HEADER
     for node in box.nodes:
         drawn.nodes[node.id] = Rect(0, y, box.node_width, heights[node.id])
@@ -268,8 +256,8 @@ def _node_height(ports: Ports, node: Node) -> float:
     return max(34 + 21.0 * len(tag_rows(node)), PORT * (most + 1))
 
 
-def _ports(drawn: Layout) -> Ports:
-    """What touches each side of each node: the end, which way it leaves the columns, and the node at its other end."""
+def _ports(drawn: Drawing) -> Ports:
+    """The ends at each side of each node, with the direction they leave in and the node at the other end."""
     ports: Ports = defaultdict(list)
     arrows = [(flow.source, flow.target, 0) for box in drawn.boxes for flow in box.flows if not flow.down]
     arrows += [(link.source, link.target, (1 - 2 * link.rising) * bool(link.over)) for link in drawn.links]
@@ -279,7 +267,7 @@ def _ports(drawn: Layout) -> Ports:
     return ports
 
 
-def _place_ports(drawn: Layout, ports: Ports) -> None:
+def _place_ports(drawn: Drawing, ports: Ports) -> None:
     """Spread ports over the side of their node, in the order of where they lead."""
     for (node, _), touching in ports.items():
         rect = drawn.nodes[node]
@@ -288,7 +276,7 @@ def _place_ports(drawn: Layout, ports: Ports) -> None:
             end.y = rect.y + rect.h * (i + 1) / (len(touching) + 1)
 
 
-def _place_labels(drawn: Layout, gutter: int, top: float) -> float:
+def _place_labels(drawn: Drawing, gutter: int, top: float) -> float:
     """Stack the labels of a gutter near the middle of their arrows; return where they end."""
     links = sorted(drawn.labelled(gutter), key=_wish)
     if not links:
@@ -310,7 +298,7 @@ def _wish(link: Link) -> float:
     return (link.source.y + link.target.y) / 2
 
 
-def _settle(drawn: Layout, gutter: int, link: Link, lowest: float) -> None:
+def _settle(drawn: Drawing, gutter: int, link: Link, lowest: float) -> None:
     """Make an arrow straight where its label is nearly level with a port, and keep it off every other port's level."""
     for end in (link.source, link.target):
         step = end.y - link.label.middle

@@ -1,4 +1,4 @@
-"""render: a plan for a person (text, SVG) or a program (JSON)."""
+"""render: a plan as text, SVG or JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
-from headrace.draw.shown import shown
+from headrace.draw.drawable import drawable
 from headrace.draw.svg import draw
 from headrace.draw.words import often_words, place_words, shape_words
 from headrace.errors import UsageError, nearest
@@ -110,7 +110,7 @@ def _fit(line: str, indent: int) -> list[str]:
 
 
 FORMATS: dict[str, Callable[[Plan], str]] = {
-    "text": lambda plan: _text(shown(plan)),
+    "text": lambda plan: _text(drawable(plan)),
     "json": _json,
-    "svg": lambda plan: draw(shown(plan)),
+    "svg": lambda plan: draw(drawable(plan)),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 
-from headrace.draw.canvas import Box, End, Flow, Layout, Link, Point, Side, lane_width
+from headrace.draw.canvas import Drawing, End, Flow, FragmentBox, Link, Point, Side, lane_width
 
 SIDES: tuple[Side, Side] = ("left", "right")
 GAP = 34.0
@@ -16,7 +16,7 @@ APART = 16.0
 """Between two arrows on one lane, one above the other: room for both rounded corners."""
 
 
-def route(drawn: Layout) -> None:
+def route(drawn: Drawing) -> None:
     """Give every arrow its points."""
     for gutter, column in enumerate(drawn.columns):
         after = drawn.columns[gutter + 1][0].rect.x if gutter + 1 < len(drawn.columns) else 0.0
@@ -38,7 +38,7 @@ def aim(link: Link) -> None:
 
 
 def take_lanes(ends: list[End]) -> int:
-    """Number the lanes of ends, from the node outwards, those that do not meet in one; return how many there are."""
+    """Number the lanes of ends from the node outwards, sharing lanes where ends do not overlap; return how many."""
     taken: list[End] = []
     for end in _untangled(ends):
         low, high = sorted((end.y, end.goal[1]))
@@ -66,13 +66,13 @@ def _crossings(ends: list[End]) -> int:
     return sum(within(far.y, near) + within(near.goal[1], far) for near, far in itertools.combinations(ends, 2))
 
 
-def _way(drawn: Layout, end: End) -> list[Point]:
+def _way(drawn: Drawing, end: End) -> list[Point]:
     rect = drawn.nodes[end.node]
     x = rect.x if end.side == "left" else rect.right
     return [(x, end.y), (end.lane, end.y), (end.lane, end.goal[1]), end.goal]
 
 
-def _route_down(drawn: Layout, box: Box) -> None:
+def _route_down(drawn: Drawing, box: FragmentBox) -> None:
     """Arrows from a node to the next one, in the gap between them, with their words to the right."""
     beside: dict[str, list[Flow]] = defaultdict(list)
     for flow in box.flows:
@@ -86,7 +86,7 @@ def _route_down(drawn: Layout, box: Box) -> None:
             flow.label.x, flow.label.y = x + 6, rect.bottom + (GAP - flow.label.h) / 2
 
 
-def _route_beside(drawn: Layout, box: Box) -> None:
+def _route_beside(drawn: Drawing, box: FragmentBox) -> None:
     """Arrows along the sides of the nodes, with their words on the lane, between two nodes."""
     rows = [drawn.nodes[node.id] for node in box.nodes]
     places = {node.id: i for i, node in enumerate(box.nodes)}

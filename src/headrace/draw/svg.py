@@ -1,11 +1,11 @@
-"""svg: a plan as a drawing that stands alone, without a dependency."""
+"""svg: a plan as a self-contained SVG document."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
 
-from headrace.draw.canvas import Box, Flow, Layout, Link, Point, Rect, tag_rows, tag_width, text_width
+from headrace.draw.canvas import Drawing, Flow, FragmentBox, Link, Point, Rect, tag_rows, tag_width, text_width
 from headrace.draw.layout import MARGIN, PAD, layout
 from headrace.draw.words import often_words, place_words
 from headrace.graph.ir import Node
@@ -22,7 +22,7 @@ ROLES: dict[str, tuple[str, str]] = {
 INK, FAINT, LINE = "#1c2433", "#5f6b7e", "#7d8899"
 PAPER, CARD, BORDER = "#f5f7fa", "#ffffff", "#cbd3df"
 DATA, CELL = "#1f5f8b", "#97356b"
-"""What crosses: data, or a cell."""
+"""Colours of cut edges: data, or a cell."""
 LEAST_WIDTH = 520.0
 TIMES = "\u00d7"
 
@@ -65,7 +65,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
-def _picture(drawn: Layout) -> Iterator[str]:
+def _picture(drawn: Drawing) -> Iterator[str]:
     for box in drawn.boxes:
         yield from _fragment(box)
     for box in drawn.boxes:
@@ -78,7 +78,7 @@ def _picture(drawn: Layout) -> Iterator[str]:
             yield from _node(node, drawn.nodes[node.id])
 
 
-def _fragment(box: Box) -> Iterator[str]:
+def _fragment(box: FragmentBox) -> Iterator[str]:
     fragment, rect = box.fragment, box.rect
     for behind in range(min(fragment.replicas - 1, 2), 0, -1):
         card = Rect(rect.x + 5 * behind, rect.y - 5 * behind, rect.w, rect.h)
@@ -142,7 +142,7 @@ def _link(link: Link) -> Iterator[str]:
     yield _text(pill.x + 7, pill.y + 12, link.pill, 10, CARD)
 
 
-def _legend(drawn: Layout) -> tuple[list[str], float]:
+def _legend(drawn: Drawing) -> tuple[list[str], float]:
     """What colours, tags and lines mean, and the height of the whole drawing."""
     parts: list[str] = []
     x, y = MARGIN, drawn.height + 30
@@ -203,7 +203,7 @@ def _rounded(points: list[Point], radius: float = 7) -> str:
 
 
 def _toward(start: Point, goal: Point, distance: float) -> Point:
-    """A point so far on the way, at most half of it."""
+    """A point `distance` along the way to `goal`, at most half of it."""
     dx, dy = goal[0] - start[0], goal[1] - start[1]
     share = min(0.5, distance / max(abs(dx), abs(dy), 1e-9))
     return start[0] + dx * share, start[1] + dy * share

@@ -1,4 +1,4 @@
-"""The words a shown plan is described with, the same in text and drawing."""
+"""The labels of a plan, the same in text and drawing."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ SHORT = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"))
 
 
 def shape_words(edge: Edge, most: int = 4) -> list[str]:
-    """The arrays of an edge as `obs f32[8,17]`, at most so many; those of a cell without their names."""
+    """The arrays of an edge as `obs f32[8,17]`, at most `most`; those of a cell without their names."""
     leaves = jax.tree_util.tree_leaves_with_path(edge.struct)
     words = [f"{'' if edge.kind == 'cell' else _name(path)} {_array(leaf)}".strip() for path, leaf in leaves]
     return words[:most] + ([f"… {len(words) - most} more"] if len(words) > most else [])
 
 
 def often_words(node: Node) -> str:
-    """How often a node runs, where it is not once in every pass."""
+    """How often a node runs, unless it is once in every pass."""
     return " ".join([f"x{node.times}"] * (node.times > 1) + [f"every {node.every}"] * (node.every > 1))
 
 
 def place_words(fragment: Fragment, separator: str) -> str:
-    """Where a fragment runs, how many passes are one program, and what became of more replicas."""
+    """Where a fragment runs, how many passes are fused, and whether replicas were merged."""
     fused = [f"{fragment.repeat} passes fused"] if fragment.repeat > 1 else []
     fewer = [asked_words(fragment)] if fragment.asked else []
     return separator.join([fragment.place, fragment.device, *fused, *fewer])
 
 
 def asked_words(fragment: Fragment) -> str:
-    """What became of replicas that would have shared cores."""
+    """That replicas which would have shared cores were merged."""
     return f"asked for {fragment.asked}, fused into {fragment.replicas}"
 
 

@@ -32,10 +32,10 @@ USUAL: dict[str, Any] = {
     "terminal_on_life_loss": False,
     "clip_reward": True,
 }
-"""What may be said otherwise beside `atari=True`, each by Gymnasium's name where it has one."""
+"""Arguments that may be given with `atari=True`, by Gymnasium's names where it has them."""
 
 SCORED = {"terminal_on_life_loss": False, "clip_reward": False}
-"""What is for learning only: an evaluation plays whole games and counts their points."""
+"""Arguments for training only: an evaluation plays whole games with unclipped rewards."""
 
 ENVPOOL = {
     "terminal_on_life_loss": "episodic_life",
@@ -44,18 +44,18 @@ ENVPOOL = {
     "clip_reward": "reward_clip",
     "fire_reset": "use_fire_reset",
 }
-"""What EnvPool calls them, where it calls them otherwise."""
+"""EnvPool's names, where they differ."""
 
 
 def scored(env: Any) -> Any:
-    """The environment that an actor is judged in."""
+    """The environment for evaluation."""
     if isinstance(env, Recipe) and env.kwargs.get(ATARI):
         return replace(env, kwargs=env.kwargs | SCORED)
     return env
 
 
 def register_atari(env: str) -> None:
-    """Let Gymnasium know the games of ale-py, without its banner."""
+    """Register the games of ale-py with Gymnasium, without its banner."""
     ale = optional("ale_py", "atari", env)
     ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
 
@@ -77,7 +77,7 @@ def make_atari(spec: EnvSpec, env: str, kwargs: Mapping[str, Any]) -> gym.Env[An
 
 
 def envpool_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The same in EnvPool's words."""
+    """The arguments under EnvPool's names."""
     chosen, own = _split(kwargs)
     size = chosen.pop("screen_size")
     chosen = {ENVPOOL.get(name, name): value for name, value in chosen.items()}
@@ -85,12 +85,12 @@ def envpool_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def not_atari(env: str) -> EnvError:
-    """The refusal of what is no game of Atari."""
+    """The refusal of an environment that is not an Atari game."""
     return EnvError(f"'{env}' is not an Atari game; --atari is for those of ale-py and EnvPool, such as ALE/Pong-v5.")
 
 
 def _split(kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the preprocessing is told, and what the game itself."""
+    """The arguments of the preprocessing, and those of the game."""
     chosen = {name: kwargs.get(name, usual) for name, usual in USUAL.items()}
     return chosen, {name: value for name, value in kwargs.items() if name not in (ATARI, *USUAL)}
 

@@ -1,4 +1,4 @@
-"""The one protocol every environment keeps, on the host and in JAX."""
+"""The protocol of every environment, on the host and in JAX."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from headrace.types import Array, EnvSpec, Tree
 
 
 class Step(NamedTuple):
-    """What one action led to in every environment, `[num_envs, ...]`: always a real transition.
+    """The result of one action in every environment, `[num_envs, ...]`: always a real transition.
 
     `obs` and `next_obs` may be the same arrays when no episode ended: read them, do not write to them.
     """
 
     obs: Tree
-    """What to act on next: after the reset where an episode ended."""
+    """The next observation to act on: after the reset where an episode ended."""
     reward: Array
     terminated: Array
     truncated: Array
-    """Cut short by a time limit; False where terminated."""
+    """Ended by a time limit; False where terminated."""
     next_obs: Tree
-    """What the action led to, before any reset."""
+    """The observation after the action, before any reset."""
 
 
 SUCCESS = "is_success"
-"""What an info says at the end of an episode that reached its goal, or did not."""
+"""The info key that says whether an episode reached its goal."""
 
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
@@ -70,18 +70,18 @@ class HostEnv(ABC):
 
     @abstractmethod
     def reset(self, seed: int) -> Tree:
-        """Start every environment anew, each with a seed derived from (seed, index), and observe."""
+        """Reset every environment, each with a seed derived from (seed, index), and return the observation."""
 
     @abstractmethod
     def step(self, action: Array) -> Step:
         """Act in every environment and reset those whose episode ended."""
 
     def send(self, action: Array) -> None:
-        """Begin a step; what it leads to is received later. Where environments run elsewhere, they run meanwhile."""
+        """Begin a step whose result `receive` returns. Environments in other processes run meanwhile."""
         self._sent = action
 
     def receive(self) -> Step:
-        """What the action sent led to."""
+        """The result of the step begun by `send`."""
         return self.step(self._sent)
 
     @abstractmethod
@@ -98,7 +98,7 @@ class HostEnv(ABC):
 
 
 class LocalEnv(HostEnv):
-    """Environments of this process: their steps are counted, their episodes kept, their numbers checked."""
+    """Environments of this process: counts their steps, keeps their episodes, checks their numbers."""
 
     def __init__(self, spec: EnvSpec):
         self.spec = spec
@@ -110,7 +110,7 @@ class LocalEnv(HostEnv):
         return finished
 
     def _require_finite(self, tree: Tree, what: str, actions: Any = None) -> None:
-        """Refuse numbers that are none; `actions` are what the environments were given."""
+        """Refuse NaN and infinity; `actions` are those of the step."""
         index = not_finite(tree, self.spec.num_envs)
         if index is None:
             return
@@ -130,19 +130,19 @@ class JaxEnv(ABC):
 
     @abstractmethod
     def reset(self, key: Array) -> tuple[Tree, Tree]:
-        """A first state and what it shows."""
+        """An initial state and its observation."""
 
     @abstractmethod
     def step(self, state: Tree, action: Array, key: Array) -> tuple[Tree, Step, Finished]:
         """Act in every environment and reset those whose episode ended."""
 
     def render(self, state: Tree) -> np.ndarray[Any, Any] | None:
-        """An RGB frame of the first environment, where it can draw itself."""
+        """An RGB frame of the first environment, where it supports rendering."""
         return None
 
 
 def numbers(info: Mapping[Any, Any], prefix: str = "") -> dict[str, float]:
-    """The finite numbers in an info, flags among them."""
+    """The finite numbers and booleans in an info."""
     found: dict[str, float] = {}
     for name, value in info.items():
         if isinstance(value, dict):
@@ -159,7 +159,7 @@ def _is_one_number(value: Any) -> bool:
 
 
 def seeds(seed: int, num_envs: int) -> list[int]:
-    """A seed for each environment, as different as (seed, index) are."""
+    """A seed for each environment, derived from (seed, index)."""
     return [int(np.random.SeedSequence([seed % 2**64, i]).generate_state(1)[0]) >> 1 for i in range(num_envs)]
 
 
@@ -169,9 +169,9 @@ def optional(module: str, extra: str, env: str) -> Any:
 
 
 def no_such_argument(env: str, error: Exception, kwargs: Mapping[str, Any], maker: Any = None) -> EnvError | None:
-    """What to say where an argument that was asked for is not taken by whatever makes `env`; None if that is not it.
+    """The refusal of an argument that `env` does not take, if that is what `error` is about, else None.
 
-    `maker` is the class or function, where its signature tells what it takes.
+    `maker` is the class or function whose signature lists the arguments, where known.
     """
     found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if found is None or found[1] not in kwargs:

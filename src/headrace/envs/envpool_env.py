@@ -19,9 +19,9 @@ from headrace.types import MASK, Array, EnvSpec, Tree
 class EnvPoolEnv(LocalEnv):
     """A pool of `num_envs` environments, stepped by EnvPool's threads, all together.
 
-    EnvPool resets an ended episode on the step after, whose action and reward are void. Resetting the ended
+    EnvPool resets an ended episode on the step after, whose action and reward are ignored. Resetting the ended
     ones explicitly keeps every step real. An episode that terminates at the very step of its time limit is
-    truncated in EnvPool's account: its flags do not tell the two apart.
+    truncated in EnvPool's account: its flags do not distinguish the two.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class EnvPoolEnv(LocalEnv):
         starts = seeds(seed, self.spec.num_envs)
         self._pool.close()
         with quiet():
-            # EnvPool takes a seed at birth only.
+            # EnvPool takes a seed only when it is made.
             self._pool = self._envpool.make_gymnasium(self._task, **self._options, seed=starts)
             obs, info = self._pool.reset()
         first = self._observations.batch(obs, info, self.spec.num_envs)

@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from headrace.envs.base import Step, seeds
-from headrace.envs.spaces import Actions, MisfitError, Rows, choices, observations
+from headrace.envs.base import Step
+from headrace.envs.spaces import Actions, MisfitError, ObsBuffer, choices, observations
 from headrace.envs.stepped import Stepped, quiet
 from headrace.errors import EnvError, sentence
 from headrace.types import MASK, Array, EnvSpec, Tree
@@ -42,13 +42,7 @@ class GymnasiumEnv(Stepped):
         self._steps = [env.step for env in envs]
 
     def reset(self, seed: int) -> Tree:
-        buffers = self._next_buffers()
-        self._start()
-        with quiet():
-            for index, start in enumerate(seeds(seed, self.spec.num_envs)):
-                self._reset_one(index, buffers.obs, start)
-        self._require_finite(buffers.obs.tree, "a first observation")
-        return buffers.obs.tree
+        return self._reset_all(seed).tree
 
     def step(self, action: Array) -> Step:
         rows = self._actions.decode(action)
@@ -60,7 +54,7 @@ class GymnasiumEnv(Stepped):
         buffers = self._next_buffers()
         led_to: list[Any] = []
         try:
-            # What can be done for all environments at once comes after: a step of a small one takes microseconds.
+            # What can be done for all environments at once comes after: stepping a small one takes microseconds.
             for step, row in zip(self._steps, rows, strict=True):
                 led_to.append(step(row))
         except (Exception, SystemExit) as error:
@@ -73,7 +67,7 @@ class GymnasiumEnv(Stepped):
             buffers.pay(gains)
         except (MisfitError, TypeError, ValueError) as error:
             raise self._blame_step(led_to, error) from error
-        if not buffers.sound():
+        if not buffers.surely_finite():
             if None in gains:
                 raise self._blame_step(led_to, TypeError("a reward is None"))
             self._require_finite(buffers.reward, "a reward", rows)
@@ -101,14 +95,14 @@ class GymnasiumEnv(Stepped):
             raise EnvError(f"'{name}' raised {sentence(error)} in its first reset.") from error
 
     def _final_infos(self, infos: Sequence[Any], ended: list[int]) -> Sequence[Any]:
-        # Nothing is chosen after the end, so environments may leave the last mask out.
+        # No action follows the end, so environments may leave out the last mask.
         mask = self._observations.info_mask
         if mask is None or not ended:
             return infos
         everything = {MASK: np.ones(mask.given, bool)}
         return [everything if i in ended and MASK not in info else info for i, info in enumerate(infos)]
 
-    def _reset_one(self, index: int, obs: Rows, seed: int | None) -> None:
+    def _reset_one(self, index: int, obs: ObsBuffer, seed: int | None) -> None:
         try:
             seen, info = _reset(self._envs[index], seed)
             obs.write(index, seen, info)
@@ -116,8 +110,8 @@ class GymnasiumEnv(Stepped):
             raise self._blame(index, error) from error
 
     def _blame_step(self, led_to: list[Any], error: Exception) -> EnvError:
-        """Find the environment whose step could not be taken in, by taking them in one by one."""
-        scratch = Rows(self._observations, len(led_to))
+        """Find the environment whose step failed to translate, by translating them one by one."""
+        scratch = ObsBuffer(self._observations, len(led_to))
         for index, one in enumerate(led_to):
             try:
                 if not (isinstance(one, tuple) and len(one) == 5):
@@ -151,9 +145,9 @@ def _kind(value: Any) -> str:
 
 
 def _prepare_camera(env: Any) -> None:
-    """Have a MuJoCo model drawn by the camera that it has to follow its body, unless the user chose another.
+    """Render a MuJoCo model with its tracking camera, unless the user chose another.
 
-    From 1.4 on Gymnasium draws by one that stays where it is, and a cheetah is gone after 80 frames. Without shadows
+    From 1.4 on Gymnasium renders with a fixed camera, and a cheetah is out of view after 80 frames. Without shadows
     and multisampling a frame takes 15 ms of a core instead of 116 (HalfCheetah-v5, EGL without a GPU, 2026-11-17).
     """
     inner = env.unwrapped

@@ -1,4 +1,4 @@
-"""Names of environments: the nearest known one for a misspelt one."""
+"""Suggestions for misspelt environment names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which environments come from installed packages, so that a run may name them: their code is not the run's."""
+"""Which environments come from installed packages: a recorded run may name these, because their code is not its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_installed_env(env: str) -> bool:
         return False
     if env.startswith("ALE/"):  # known to Gymnasium once ale_py is imported
         return _missing("ale_py") or is_installed("ale_py")
-    if not colon:  # looked up among what is registered with Gymnasium, and only there
+    if not colon:  # looked up in Gymnasium's registry only
         return not env.startswith(OF_ANOTHER)
     if prefix in PROVIDERS:
         return _missing(prefix) or is_installed(prefix)
@@ -47,7 +47,7 @@ def is_installed(module: str) -> bool:
     """
     parts = module.split(".")
     if "__main__" in parts:
-        return False  # to import it is to run the package's program
+        return False  # importing it runs the package's program
     return all(_lies_in_packages(".".join(parts[: i + 1])) for i in range(len(parts)))
 
 
@@ -72,5 +72,5 @@ def _folders() -> set[Path]:
 
 
 def _missing(package: str) -> bool:
-    """Whether a package is nowhere: then nothing of it can run, and making the environment says how to install it."""
+    """Whether a package is not installed: none of its code can run, and making the environment says what to install."""
     return find_spec(package) is None

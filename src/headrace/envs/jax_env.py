@@ -23,14 +23,14 @@ class SingleEnv(ABC):
 
     @abstractmethod
     def reset(self, key: Array) -> tuple[Tree, Tree]:
-        """A first state and what it shows."""
+        """An initial state and its observation."""
 
     @abstractmethod
     def step(self, state: Tree, action: Array, key: Array) -> tuple[Tree, Tree, Array, Array, Array]:
-        """The next state, what it shows, the reward, terminated and truncated."""
+        """The next state, its observation, the reward, terminated and truncated."""
 
     def render(self, state: Tree) -> np.ndarray[Any, Any] | None:
-        """An RGB frame of a state, where it can draw itself."""
+        """An RGB frame of a state, where it supports rendering."""
         return None
 
 
@@ -45,8 +45,8 @@ class BatchState(NamedTuple):
 class BatchedEnv(JaxEnv):
     """`num_envs` single environments side by side, each reset when its episode ends.
 
-    With `cheap_reset` a fresh start is computed at every step and taken where needed; without, only on the
-    steps at which an episode ended.
+    With `cheap_reset` a reset is computed at every step and used where needed; without, only at steps at
+    which an episode ended.
     """
 
     def __init__(self, name: str, single: SingleEnv, num_envs: int, *, cheap_reset: bool = True):

@@ -1,4 +1,4 @@
-"""From what a user calls an environment to the environment."""
+"""Makes environments from ids, functions and objects."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxE
         return _make_gymnasium(_registered(rest, named), named, num_envs, kwargs, options)
     try:
         function = load_object(named)
-    except ConfigError:  # the module has no such name, so it is meant as an id
+    except ConfigError:  # the module has no such name, so it is an id
         return _make_gymnasium(_registered(rest, named), named, num_envs, kwargs, options)
     return _call(function, named, num_envs, kwargs, options)
 
 
 def describe_env(env: EnvLike, num_envs: int) -> types.EnvSpec:
-    """What an environment is, found by making one of them, which is closed again."""
+    """The spec of an environment, found by making one and closing it again."""
     probe = make(env, 1)
     if isinstance(probe, HostEnv):
         probe.close()
@@ -94,7 +94,7 @@ def describe_env(env: EnvLike, num_envs: int) -> types.EnvSpec:
 
 
 def _prepare_to_draw() -> None:
-    """Tell the libraries that draw, before they load, that no window or sound is wanted; what is set already stays."""
+    """Tell rendering libraries, before they load, that no window or sound is wanted; variables already set stay."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
@@ -108,7 +108,7 @@ def _make_gymnasium(
     if "mujoco" in str(spec.entry_point) and find_spec("mujoco"):
         _import_mujoco(env)  # or `quiet` would not know whom to quieten
     with quiet():
-        # Only the first is drawn, and drawing is dear even to prepare.
+        # Only the first is rendered, and setting up rendering is expensive.
         envs = [_create(spec, env, options["render"] and i == 0, kwargs) for i in range(num_envs)]
     return GymnasiumEnv(env, envs, **options)
 

@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from headrace.envs.base import Step, no_such_argument, numbers, optional, seeds
-from headrace.envs.spaces import Actions, MisfitError, Observations, Rows, observations
+from headrace.envs.base import Step, no_such_argument, numbers, optional
+from headrace.envs.spaces import Actions, MisfitError, ObsBuffer, Observations, observations
 from headrace.envs.stepped import Stepped, quiet
 from headrace.errors import EnvError, nearest, sentence
 from headrace.types import Array, Box, Discrete, EnvSpec, MultiDiscrete, Space, Tree
@@ -22,8 +22,8 @@ from headrace.types import Array, Box, Discrete, EnvSpec, MultiDiscrete, Space, 
 class PettingZooEnv(Stepped):
     """Parallel environments of one kind, side by side; with `render`, the first of them can be drawn.
 
-    A team is one actor to the loop: it shows a row for each agent, takes their actions side by side, and is paid the
-    mean of what its agents are paid. An episode ends for all agents at once.
+    To the loop a team is one actor: its observation has a row for each agent, its action concatenates theirs, and its
+    reward is the mean of theirs. An episode ends for all agents at once.
     """
 
     def __init__(self, name: str, envs: Sequence[Any], *, render: bool = False, action_scale: float | None = None):
@@ -47,13 +47,7 @@ class PettingZooEnv(Stepped):
         super().__init__(spec, envs, layout, render=render, team=team)
 
     def reset(self, seed: int) -> Tree:
-        buffers = self._next_buffers()
-        self._start()
-        with quiet():
-            for index, start in enumerate(seeds(seed, self.spec.num_envs)):
-                self._reset_one(index, buffers.obs, start)
-        self._require_finite(buffers.obs.tree, "a first observation")
-        return self._shown(buffers.obs)
+        return self._shown(self._reset_all(seed))
 
     def step(self, action: Array) -> Step:
         if len(action) != self.spec.num_envs:
@@ -86,7 +80,7 @@ class PettingZooEnv(Stepped):
         self._returns += gains
         self._take_in(buffers.next_obs, seen)
         buffers.pay(gains)
-        if not buffers.sound():
+        if not buffers.surely_finite():
             self._require_finite(buffers.reward, "a reward", rows)
             self._require_finite(buffers.next_obs.tree, "an observation", rows)
         next_obs = self._shown(buffers.next_obs)
@@ -99,8 +93,8 @@ class PettingZooEnv(Stepped):
         self._require_finite(buffers.obs.tree, "a first observation")
         return Step(self._shown(buffers.obs), buffers.reward, buffers.terminated, buffers.truncated, next_obs)
 
-    def _shown(self, rows: Rows) -> Tree:
-        """What teams see: a row for each agent."""
+    def _shown(self, rows: ObsBuffer) -> Tree:
+        """The observations of teams, with an axis of agents."""
         return rows.tree.reshape(self.spec.num_envs, len(self._agents), -1)
 
     def _require_all(self, index: int, over: list[Any]) -> None:
@@ -110,15 +104,15 @@ class PettingZooEnv(Stepped):
                 f"and not for the others; headrace plays teams that stay together: wrap it so that all end at once."
             )
 
-    def _reset_one(self, index: int, rows: Rows, seed: int | None) -> None:
+    def _reset_one(self, index: int, obs: ObsBuffer, seed: int | None) -> None:
         try:
             seen, _ = self._envs[index].reset(seed=seed)
             for place, agent in enumerate(self._agents):
-                rows.write(index * len(self._agents) + place, seen[agent], None)
+                obs.write(index * len(self._agents) + place, seen[agent], None)
         except Exception as error:
             raise self._blame(index, error) from error
 
-    def _take_in(self, rows: Rows, seen: list[Any]) -> None:
+    def _take_in(self, rows: ObsBuffer, seen: list[Any]) -> None:
         try:
             rows.gather(seen, ())
         except (MisfitError, TypeError, ValueError):
@@ -155,7 +149,7 @@ def make_pettingzoo(
 
 
 def is_parallel(env: Any) -> bool:
-    """Whether something is an environment of PettingZoo's, without loading PettingZoo to find out."""
+    """Whether something is a PettingZoo environment, without importing PettingZoo."""
     pettingzoo: Any = sys.modules.get("pettingzoo")
     return pettingzoo is not None and isinstance(env, pettingzoo.ParallelEnv)
 
@@ -176,7 +170,7 @@ def _module(name: str, path: str) -> Any:
 
 
 def _mean_info(info: Any) -> dict[str, float]:
-    """What the infos of a team say: means over the agents that say it."""
+    """The infos of a team: for each key, the mean over the agents that have it."""
     each = [numbers(one) for one in info.values()]
     names = {name for one in each for name in one}
     return {name: float(np.mean([one[name] for one in each if name in one])) for name in sorted(names)}
@@ -190,7 +184,7 @@ def _agents(env: Any, name: str) -> list[Any]:
 
 
 def _spaces(env: Any, agents: list[Any], name: str) -> tuple[Any, Any]:
-    """What every agent sees and does."""
+    """The observation and action space of every agent."""
     first = (env.observation_space(agents[0]), env.action_space(agents[0]))
     for agent in agents[1:]:
         for what, mine, theirs in zip(
@@ -205,7 +199,7 @@ def _spaces(env: Any, agents: list[Any], name: str) -> tuple[Any, Any]:
 
 
 def _layout(space: Any, action: Space, name: str) -> Observations:
-    """How to take in what one agent sees."""
+    """The translation of one agent's observation."""
     if not isinstance(space, gym.spaces.Box):
         raise EnvError(f"'{name}' shows each agent {space}; in a team headrace observes Box alone: flatten it.")
     return observations(space, action, name)
@@ -218,7 +212,7 @@ def _plain(layout: Observations) -> Box:
 
 
 def _side_by_side(action: Space, team: int) -> Space:
-    """The actions of all agents as one."""
+    """The action space of all agents together."""
     match action:
         case Discrete(n, start):
             return MultiDiscrete((n,) * team, (start,) * team if start else ())

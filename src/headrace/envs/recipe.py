@@ -1,4 +1,4 @@
-"""How an environment is made: its name and arguments, as a run records them and its processes are sent them."""
+"""How an environment is made: its name and arguments, as a run records them and sends them to its processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Recipe:
     spec: dict[str, Any] = field(default_factory=dict)
     """The fields of a `gymnasium.envs.registration.EnvSpec`: arguments and wrappers are in it."""
     action_scale: float | None = None
-    """How far actions reach where they have no bounds."""
+    """Bound for actions where the environment gives none."""
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` takes: the environment by its name, the rest as plain JSON."""
@@ -44,7 +44,7 @@ class Recipe:
         return Recipe(values["env"], _read(values["kwargs"]), _read(values["spec"]), values["action_scale"])
 
     def require_known(self) -> None:
-        """Refuse a spec that somebody else wrote, unless it names what Gymnasium itself knows: making it runs code."""
+        """Refuse a spec from a recorded run unless it names only Gymnasium's own classes: making it runs code."""
         known = gym.registry.get(self.spec["id"])
         parts = [wrapper["entry_point"] for wrapper in self.spec["additional_wrappers"]]
         if known is not None and known.entry_point == self.spec["entry_point"]:
@@ -64,7 +64,7 @@ class Recipe:
 
 
 def recipe(env: Any, kwargs: Mapping[str, Any] | None = None, action_scale: float | None = None) -> Any:
-    """The environment with these arguments; an object of Gymnasium's becomes what it takes to make it again."""
+    """The environment with these arguments; an object of Gymnasium's becomes a recipe to make it again."""
     if isinstance(env, gym.Env):
         env = Recipe(*_remade(env))
     if not isinstance(kwargs, Mapping | None):
@@ -112,7 +112,7 @@ def _remade(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any], dict[str, Any]
     spec = env.spec
     if spec is None:
         raise EnvError(f"a {kind} was given that has no spec, so no more like it can be made; {advice}")
-    # Those that draw are made apart, in a mode of their own.
+    # Environments that render are made separately, with their own mode.
     spec = dataclasses.replace(spec, kwargs={k: v for k, v in spec.kwargs.items() if k != "render_mode"})
     parts: list[EnvSpec | WrapperSpec] = [spec, *spec.additional_wrappers]
     for part in parts:
@@ -135,7 +135,7 @@ def _remade(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any], dict[str, Any]
 
 
 def _written(value: Any) -> Any:
-    """A value as JSON; raises ValueError with what cannot be written."""
+    """A value as JSON; raises ValueError naming what cannot be written."""
     match value:
         case np.generic():
             return _written(value.item())

@@ -1,4 +1,4 @@
-"""From Gymnasium's spaces and values to headrace's, and back for actions."""
+"""Translates Gymnasium's spaces and observations to headrace's, and actions back."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from headrace.errors import EnvError
 from headrace.types import MASK, Array, Box, Dict, Discrete, MultiDiscrete, Space, Tree, affine, empty_like, struct
 
 PLAIN = "observation"
-"""What an observation without a name is called when a mask comes beside it."""
+"""The name of an unnamed observation when a mask comes with it."""
 
 UNBOUNDED = 1e30
-"""Bounds beyond this are how some environments write infinity."""
+"""Some environments write infinite bounds as numbers beyond this."""
 
 
 class MisfitError(Exception):
@@ -28,7 +28,7 @@ class MisfitError(Exception):
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of an observation: where it is found, and what it becomes."""
+    """One array of an observation: its path in the environment's observation, and its space here."""
 
     name: str
     """Empty when it is the whole observation."""
@@ -43,7 +43,7 @@ class Leaf:
 
     @property
     def as_it_is(self) -> bool:
-        """Whether its values are arrays that need no translation but a cast."""
+        """Whether its values are arrays that need only a cast."""
         return isinstance(self.space, Box) and self.given != () and not self.counts
 
     def find(self, value: Any) -> Any:
@@ -56,7 +56,7 @@ class Leaf:
         return value
 
     def write(self, array: Array, row: int, value: Any) -> None:
-        """Put one environment's value into its row."""
+        """Write one environment's value into its row."""
         if getattr(value, "shape", None) != self.given:
             value = self._fit(value)
         if self.start is not None:
@@ -104,7 +104,7 @@ class Observations:
         )
 
     def with_info_mask(self, action: Space) -> Observations:
-        """The same, with the action mask of the info beside the observation."""
+        """The same, with the action mask from the info added to the observation."""
         counts = choices(action)
         size = sum(counts)
         leaves = [replace(leaf, name=leaf.name or PLAIN) for leaf in self.leaves]
@@ -120,7 +120,7 @@ class Observations:
         return tree
 
 
-class Rows:
+class ObsBuffer:
     """Preallocated arrays for the observations of environments that are stepped one by one."""
 
     def __init__(self, layout: Observations, num_envs: int):
@@ -147,7 +147,7 @@ class Rows:
         """Put the observations of all environments into theirs."""
         for leaf, array in self._joined:
             parts = [leaf.find(seen) for seen in obs] if leaf.path else obs
-            if set(map(len, parts)) != {leaf.given[0]}:  # too long and too short may add up
+            if set(map(len, parts)) != {leaf.given[0]}:  # one too long and one too short may add up
                 raise MisfitError(f"returned observations whose lengths are not all {leaf.given[0]}")
             np.concatenate(parts, out=array, casting="unsafe")
         for leaf, array in self._others:
@@ -156,8 +156,8 @@ class Rows:
         for row, info in enumerate(infos):
             self._write_mask(row, info)
 
-    def copy(self, other: Rows) -> None:
-        """Take over the arrays of another."""
+    def copy(self, other: ObsBuffer) -> None:
+        """Copy the arrays of another."""
         if not isinstance(self.tree, dict):
             np.copyto(self.tree, other.tree)
             return
@@ -174,7 +174,7 @@ class Actions:
     """How an algorithm's batched actions become the environment's."""
 
     def __init__(self, space: Any, env: str, num_envs: int = 1, scale: float | None = None):
-        """`scale` bounds what has no bounds: to [-scale, scale], or 2 * scale from the only bound there is."""
+        """`scale` bounds unbounded actions to [-scale, scale], or to 2 * scale from the only bound there is."""
         if scale is not None and not (isinstance(space, gym.spaces.Box) and _unbounded(space)):
             raise EnvError(f"'{env}' has no actions without bounds, {space}; leave --action-scale away.")
         match space:
@@ -246,7 +246,7 @@ class Actions:
 
 
 def _bounds(space: Any, scale: float | None) -> tuple[Array, Array]:
-    """The bounds of a Box, infinite where it has none; finite all over where `scale` says how far it may reach."""
+    """The bounds of a Box, infinite where it has none; all finite where `scale` is given."""
     low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
     low, high = np.where(low <= -UNBOUNDED, -np.inf, low), np.where(high >= UNBOUNDED, np.inf, high)
     if scale is None:
@@ -261,7 +261,7 @@ def _unbounded(space: Any) -> bool:
 
 
 def observations(space: Any, action: Space, env: str) -> Observations:
-    """How to take in the observations of a Gymnasium space, given what the actions are."""
+    """The translation of observations of a Gymnasium space, given the action space."""
     leaves = list(_leaves(space, (), env))
     if not leaves or not all(math.prod(leaf.given) for leaf in leaves):
         raise EnvError(f"'{env}' has an empty observation space, {space}; there is nothing to act on.")
@@ -285,9 +285,9 @@ def choices(action: Space) -> tuple[int, ...]:
 
 
 def permitted(mask: Any, counts: tuple[int, ...]) -> Array:
-    """A mask as booleans, `[..., sum(counts)]`, with everything allowed where an environment allows nothing.
+    """A mask as booleans, `[..., sum(counts)]`, with everything allowed where a mask allows nothing.
 
-    Final observations often come with an empty mask, under which no value is defined.
+    Final observations often come with an all-zero mask, under which no value is defined.
     """
     allowed = np.array(mask, bool)
     first = 0
@@ -301,7 +301,7 @@ def permitted(mask: Any, counts: tuple[int, ...]) -> Array:
 def not_finite(tree: Tree, num_envs: int) -> int | None:
     """The first environment with a number that is infinite or NaN."""
     for array in tree.values() if isinstance(tree, dict) else (tree,):
-        # As `Buffers.sound`.
+        # As `StepBuffers.surely_finite`.
         if array.dtype == np.float32 and not math.isfinite(np.vdot(array, array)):
             bad = ~np.isfinite(array.reshape(num_envs, -1)).all(axis=1)
             if bad.any():
@@ -310,7 +310,7 @@ def not_finite(tree: Tree, num_envs: int) -> int | None:
 
 
 def observed(shape: Tree) -> Space:
-    """The space of a JAX environment's observations, from their shapes: what `tidy` makes of them."""
+    """The space of a JAX environment's observations, from their shapes, after `tidy`."""
     match shape:
         case dict():
             return Dict(tuple((name, observed(part)) for name, part in sorted(_flat(shape))))

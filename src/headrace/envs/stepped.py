@@ -1,9 +1,10 @@
-"""Environments that are Python objects, stepped one after the other: what all kinds of them have in common."""
+"""What all environments that are Python objects, stepped one by one, have in common."""
 
 from __future__ import annotations
 
 import sys
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
@@ -12,8 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from headrace.envs.base import Episode, LocalEnv, numbers
-from headrace.envs.spaces import MisfitError, Observations, Rows
+from headrace.envs.base import Episode, LocalEnv, numbers, seeds
+from headrace.envs.spaces import MisfitError, ObsBuffer, Observations
 from headrace.errors import EnvError, sentence
 from headrace.types import EnvSpec
 
@@ -22,11 +23,11 @@ class Stepped(LocalEnv):
     """Environments of one kind, side by side; with `render`, the first of them can be drawn."""
 
     def __init__(self, spec: EnvSpec, envs: Sequence[Any], layout: Observations, *, render: bool, team: int = 1):
-        """`team` is how many rows of `layout` an environment shows at a time."""
+        """`team` is the number of agents, each with a row of `layout`."""
         super().__init__(spec)
         self._envs = list(envs)
         self._render = render
-        self._buffers = [Buffers(layout, spec.num_envs, team) for _ in range(2)]
+        self._buffers = [StepBuffers(layout, spec.num_envs, team) for _ in range(2)]
         self._none = np.zeros(spec.num_envs, bool)
         self._turn = 0
         self._start()
@@ -51,35 +52,49 @@ class Stepped(LocalEnv):
                 print(f"headrace: '{self.spec.id}' raised {sentence(error)} in its close.", file=sys.stderr)
 
     def _start(self) -> None:
-        """Begin to count steps and returns."""
+        """Reset the counts of steps and returns."""
         self._count = 0
         self._began = [0] * self.spec.num_envs
         self._returns = np.zeros(self.spec.num_envs)
 
+    def _reset_all(self, seed: int) -> ObsBuffer:
+        """Reset every environment; returns the first observations."""
+        buffers = self._next_buffers()
+        self._start()
+        with quiet():
+            for index, start in enumerate(seeds(seed, self.spec.num_envs)):
+                self._reset_one(index, buffers.obs, start)
+        self._require_finite(buffers.obs.tree, "a first observation")
+        return buffers.obs
+
+    @abstractmethod
+    def _reset_one(self, index: int, obs: ObsBuffer, seed: int | None) -> None:
+        """Reset one environment and write its first observation."""
+
     def _end(self, ended: Sequence[int], infos: Sequence[Any]) -> None:
-        """Note the episodes that ended at this step, and what the infos of theirs say."""
+        """Record the episodes that ended at this step, with the numbers in their infos."""
         for index in ended:
             length = self._count - self._began[index]
             self._finished.append(Episode(float(self._returns[index]), length, numbers(infos[index])))
             self._began[index] = self._count
             self._returns[index] = 0.0
 
-    def _next_buffers(self) -> Buffers:
+    def _next_buffers(self) -> StepBuffers:
         self._turn ^= 1
         return self._buffers[self._turn]
 
     def _blame(self, index: int, error: BaseException) -> EnvError:
-        """What to say of an environment that raised, or returned what it should not."""
+        """The error for an environment that raised, or returned something invalid."""
         what = str(error) if isinstance(error, MisfitError) else f"raised {sentence(error)}"
         return EnvError(f"'{self.spec.id}' (environment {index}) {what} at step {self._count}.")
 
 
-class Buffers:
+class StepBuffers:
     """The arrays of one step."""
 
     def __init__(self, layout: Observations, num_envs: int, team: int):
-        self.obs = Rows(layout, num_envs * team)
-        self.next_obs = Rows(layout, num_envs * team)
+        self.obs = ObsBuffer(layout, num_envs * team)
+        self.next_obs = ObsBuffer(layout, num_envs * team)
         self.reward = np.zeros(num_envs, np.float32)
         self.terminated = np.zeros(num_envs, bool)
         self.truncated = np.zeros(num_envs, bool)
@@ -87,15 +102,15 @@ class Buffers:
         self._squares = [(flat.dot, flat) for flat in numbers if flat.dtype == np.float32]
 
     def pay(self, gains: Sequence[Any]) -> None:
-        """Take in the rewards."""
+        """Write the rewards."""
         try:
             self.reward[:] = gains
         except (TypeError, ValueError):
             self.reward[:] = [float(gain) for gain in gains]  # some give arrays of one number
 
-    def sound(self) -> bool:
-        """Whether what the step led to is surely finite; BLAS is a third of the time of a look at each number. At worst
-        it is too suspicious, of numbers whose squares are too large."""
+    def surely_finite(self) -> bool:
+        """Whether observations and rewards are surely finite, by a BLAS dot product, which takes a third of the time of
+        checking each number. False also where squares overflow."""
         with np.errstate(over="ignore"):
             for dot, flat in self._squares:
                 if not isfinite(dot(flat)):
@@ -112,7 +127,7 @@ class Buffers:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep advice meant for the environment's author off the user's terminal."""
+    """Suppress warnings meant for the environment's author."""
     mujoco: Any = sys.modules.get("mujoco")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,1 +1,1 @@
-"""What executes a fragment, any fragment."""
+"""Executes fragments: the runner and the sections it runs."""

@@ -1,4 +1,4 @@
-"""Gradients sent to one fragment that applies them: loops that compute them, each at its own pace, and that fragment.
+"""Asynchronous gradients: loops that compute them, each at its own pace, and the fragment that applies them.
 
 Pass k of loop i is number k * loops + i. It may begin once all but `staleness` of those before it were applied, and
 they are applied in their order: so no gradient is older than that many, and with staleness 0 it is the inline order.
@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from headrace.compile.cells import shared
+from headrace.compile.cells import cached_program
 from headrace.compile.gradients import apply, gradient
 from headrace.compile.programs import Programs
 from headrace.compile.rng import PassRng
@@ -31,14 +31,14 @@ class GradientWorker:
         self.learn, self.fabric, self.replica = learn, fabric, replica
         graph = learn.programs.graph
         compute = gradient(graph, learn.programs.cell_layout)
-        self.program = shared(graph, ("gradients", jit), lambda: jit(compute))
+        self.program = cached_program(graph, ("gradients", jit), lambda: jit(compute))
         self.nodes = graph.where(domain="learn", kind="stage")
         plan = fabric.sections.plan
         self.loops = plan.shares
         self.staleness = next(cut.staleness for cut in plan.cuts if cut.channel == "apply")
 
     def may_begin(self, number: int) -> bool:
-        """Whether enough of what comes before a collecting pass of this loop was applied."""
+        """Whether enough earlier gradients were applied for a collecting pass of this loop to begin."""
         return bool(self.fabric.ledger.applied[0] >= number * self.loops + self.replica - self.staleness)
 
     def run(self, number: int, refresh: Callable[[], Any]) -> Pass:
@@ -79,7 +79,7 @@ class Applier:
         self.fabric, self.cells, self.reported = fabric, cells, reported
         graph = programs.graph
         change = apply(graph, programs.cell_layout)
-        self.program = shared(graph, ("applying", jit), partial(jit, change, donate_argnums=0))
+        self.program = cached_program(graph, ("applying", jit), partial(jit, change, donate_argnums=0))
         self.nodes = graph.where(domain="learn", kind="stage")
         self.loops = fabric.sections.plan.shares
 
@@ -89,7 +89,7 @@ class Applier:
         return len(self.fabric.gradients(int(self.fabric.ledger.applied[0]) % self.loops)) > 0
 
     def run(self, publish: Callable[[], None], version: int = 0) -> None:
-        """Apply the next gradient; `publish` is called when that is done, before it counts."""
+        """Apply the next gradient; `publish` is called when that is done, before the gradient is counted as applied."""
         ledger = self.fabric.ledger
         applied = int(ledger.applied[0])
         queue = self.fabric.gradients(applied % self.loops)
@@ -99,7 +99,7 @@ class Applier:
             self.cells.flat, report = self.program(self.cells.flat, changes)
             self.reported(self.nodes, report, applied // self.loops)
             publish()
-        # In this order: a successor of one that died in between applies a gradient twice, but waits for none in vain.
+        # In this order: a successor of one that died in between may apply a gradient twice, but never waits forever.
         fence()
         ledger.applied[0] += last
         queue.release()

@@ -21,10 +21,10 @@ class Cells:
         self.readers = list(readers)
 
     def refresh(self) -> bool:
-        """Take over what others have published since; whether there was anything."""
+        """Read what others have published since; returns whether there was anything."""
         if not self.readers:
             return False
-        fence()  # after whatever said that there is something new
+        fence()  # after the counter that announced the data
         fresh = False
         for reader in self.readers:
             fresh |= reader.read(self.flat)
@@ -32,11 +32,11 @@ class Cells:
 
     @property
     def version(self) -> int:
-        """The newest version that was taken over."""
+        """The newest version read."""
         return max((reader.version for reader in self.readers), default=0)
 
     def lag(self) -> int:
-        """Versions that were published since."""
+        """Versions published since."""
         return max((reader.latest.version - reader.version for reader in self.readers), default=0)
 
 
@@ -48,11 +48,11 @@ class CellReader:
         self.version = 0
 
     def read(self, flat: list[Array]) -> bool:
-        """Put what is new in its place; whether there was anything."""
+        """Copy a newer version into `flat`; returns whether there was one."""
         if self.latest.version <= self.version or (newer := self.latest.read(newer_than=self.version)) is None:
             return False
         self.version, arrays = newer
-        # Copied, because a learner's program may be given what it reads to write its results into.
+        # Copied, because a learning program may donate the buffers it reads.
         for place, array in zip(self.places, jax.device_put(arrays, may_alias=False), strict=True):
             flat[place] = array
         return True

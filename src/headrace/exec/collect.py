@@ -1,7 +1,7 @@
-"""The collecting section of a fragment: observe, act, step, store, or whatever part of that it has.
+"""The collecting section of a fragment: observe, act, step, store, or those of them that it has.
 
-A pass is a generator that yields what it waits for from another fragment. Who drives it decides what waiting means: in
-a process of its own it looks again and again, inline the others go on meanwhile.
+A pass is a generator that yields what it waits for from another fragment. The caller decides how to wait: a
+process of its own polls, inline other sections run meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.compile.cells import shared
+from headrace.compile.cells import cached_program
 from headrace.compile.programs import Programs
 from headrace.compile.rng import PassRng, bases
 from headrace.core.symbols import Ref
@@ -26,11 +26,11 @@ from headrace.fabric.base import Fabric
 from headrace.graph.ir import Node
 from headrace.graph.sections import Section, kept_steps, refs_of, segments, wanted_of
 from headrace.shm.stream import Sender
+from headrace.stores import Leaves
 from headrace.types import Tree
 
-Leaves = list[Any]
 Pass = Iterator[Callable[[], bool]]
-"""A pass under way: yields what it waits for, and is to be resumed when that is true."""
+"""A pass under way: yields the condition it waits for, and is resumed when that is true."""
 
 
 class Call:
@@ -41,28 +41,28 @@ class Call:
         self.wanted = list(wanted)
         own = {node.id for node in nodes}
         self.plain = self.wanted == [Ref(nodes[0].id, i) for i in range(len(jax.tree.leaves(nodes[0].output)))]
-        """Whether it yields all that one node yields."""
+        """Whether it returns all outputs of one node."""
         self.given = sorted({ref.node for ref in refs_of(nodes) if ref.node not in own})
-        """The nodes that it takes from."""
+        """The nodes whose output it takes."""
         self.places = programs.places(nodes)
         read = programs.reader(nodes, self.wanted)
         what = ("call", tuple(own), tuple(self.wanted), jit)
-        self.program = shared(programs.graph, what, lambda: jit(read))
+        self.program = cached_program(programs.graph, what, lambda: jit(read))
 
     def __call__(self, modules: tuple[Any, ...], values: dict[str, Any], rng: PassRng) -> Leaves:
         return [np.asarray(leaf) for leaf in self.program(modules, {name: values[name] for name in self.given}, rng)]
 
 
-class Operation(NamedTuple):
-    """Something that a pass does in its turn."""
+class PassOperation(NamedTuple):
+    """One operation of a pass."""
 
     kind: Literal["observe", "call", "step", "store"]
     nodes: tuple[str, ...]
     waits: tuple[str, ...]
-    """The nodes of other fragments whose output it takes, where nothing before it did."""
+    """The nodes of other fragments whose output it takes, where no earlier operation took it."""
     call: Call | None = None
     modules: int = 0
-    """The place of what the call reads."""
+    """The index of the cells that the call reads."""
 
 
 class Lane:
@@ -72,9 +72,9 @@ class Lane:
         self.collect, self.group, self.env = collect, group, env
         self.place = collect.replica * collect.groups + group
         self.writer = group if collect.shares > 1 else self.place
-        """Its place among those who fill a store."""
+        """Its index among the writers of a store."""
         self.seeds = bases(collect.graph, collect.seed, self.place)
-        self.bases = jnp.asarray(self.seeds)  # on the device, not sent there at every step
+        self.bases = jnp.asarray(self.seeds)  # kept on the device, not sent at every step
         fabric, section = collect.fabric, collect.section
         self.received = {s.source.id: fabric.receiver(s, collect.replica, group) for s in collect.streams_in}
         self.sent: dict[str, list[tuple[Sender, tuple[int, ...]]]] = {}
@@ -85,32 +85,32 @@ class Lane:
         self.apart = bool(self.received or self.sent)
         """Whether it waits for other fragments."""
         self.made = False
-        """Whether a predecessor made this step, and others have seen it."""
+        """Whether a predecessor made this step and others have received it."""
         self.buffers: dict[str, dict[int, NDArray[Any]]] = {}
         self.scratch = fabric.scratch(section, collect.replica, group)
-        """Of environments whose steps others have seen already: where a successor finds how far they had come."""
+        """Progress of environments whose steps are streamed to others, for a successor."""
 
     def reset(self, number: int) -> None:
-        """Start new episodes before pass `number`, others than before any other pass."""
+        """Start new episodes before pass `number`, with a seed of that pass."""
         assert self.env is not None
         own = self.seeds[self.collect.step_node.index].tolist()
         seed = np.random.SeedSequence([*own, number]).generate_state(1)[0]
         self.observed: Leaves = jax.tree.leaves(self.env.reset(int(seed)))
 
     def start(self, number: int) -> None:
-        """Make ready for pass `number`, after a predecessor if there was one."""
+        """Prepare for pass `number`, after a predecessor if there was one."""
         if self.env is None:
             return
         self.reset(number)
         self.closing = False
         self.fresh = self.observed
         if self.scratch is not None and self.scratch.steps:
-            # The others have seen an episode that nobody can go on with: its next step is its last, and leads nowhere.
+            # Others have received steps of an episode that cannot continue: its next step truncates it.
             self.closing = True
             self.observed = self.scratch.observed()
 
     def run(self, number: int) -> Pass:
-        """One pass, with buffers for what is needed of all its steps together."""
+        """One pass, with buffers for data that is needed for all its steps together."""
         collect = self.collect
         if collect.unrolled:
             self.buffers = collect.rooms(self, number)
@@ -123,14 +123,14 @@ class Lane:
         yield from self.end(number)
 
     def take(self, call: Call, found: Leaves) -> None:
-        """Take note of what a call yields."""
+        """Store the outputs of a call."""
         for node in call.nodes:
             self.values[node.id] = [None] * self.collect.width[node.id]
         for ref, leaf in zip(call.wanted, found, strict=True):
             self.values[ref.node][ref.leaf] = leaf
 
     def keep(self, node: str, i: int, leaves: Leaves) -> None:
-        """Take note of what a node yields at a step, and hand it over."""
+        """Store the output of a node at a step, and send it."""
         self.values[node] = leaves
         if not self.made:
             for leaf, held in self.buffers.get(node, {}).items():
@@ -142,7 +142,7 @@ class Lane:
             sender.send(number, i, [yielded[leaf] for leaf in leaves])
 
     def waits(self, number: int, i: int, sources: Sequence[str]) -> Pass:
-        """Wait for what other fragments yield at a step, and take it."""
+        """Wait for outputs of other fragments at a step, and store them."""
         for source in sources:
             receiver = self.received[source]
             if not receiver.ready(number, i):
@@ -150,20 +150,20 @@ class Lane:
             self.receive(source, number, i if self.collect.unrolled else ...)
 
     def receive(self, source: str, number: int, at: int | EllipsisType) -> None:
-        """Take note of what a node of another fragment yields, or of one step of it."""
+        """Store the output of a node of another fragment, or one step of it."""
         leaves: Leaves = [None] * self.collect.width[source]
         for leaf, array in zip(self.collect.leaves_in[source], self.received[source].take(number), strict=True):
             leaves[leaf] = array[at]
         self.values[source] = leaves
 
     def rooms_free(self, nodes: Sequence[str], number: int) -> Pass:
-        """Wait until all who take what these nodes yield have let go of an earlier pass."""
+        """Wait until all receivers of these nodes have released an earlier pass."""
         for sender in (sender for node in nodes for sender, _ in self.sent.get(node, ())):
             if not sender.free(number):
                 yield partial(sender.free, number)
 
     def step(self, number: int, i: int) -> Pass:
-        """One step, as far as this fragment has a part in it."""
+        """One step: the operations of this fragment in it."""
         if self.scratch is not None:
             self.made = number * self.collect.times + i < self.scratch.steps
         for operation in self.collect.steps:
@@ -173,8 +173,8 @@ class Lane:
             for node in operation.nodes:
                 self.hand_over(node, number, i)
 
-    def do(self, operation: Operation, number: int, i: int) -> None:
-        """Do what is next in a step."""
+    def do(self, operation: PassOperation, number: int, i: int) -> None:
+        """Run one operation of a step."""
         kind, nodes, _, call, modules = operation
         if call is not None:
             collect = self.collect
@@ -196,11 +196,11 @@ class Lane:
         collect, at = self.collect, number * self.collect.times + i
         assert self.env is not None
         if self.made:
-            self.values[node] = self.nowhere()
+            self.values[node] = self.truncated_outcome()
             return
         if self.closing:
             self.closing = False
-            self.keep(node, i, self.nowhere())
+            self.keep(node, i, self.truncated_outcome())
             self.observed = self.fresh
         else:
             self.env.send(self.values[collect.action.node][collect.action.leaf])
@@ -213,14 +213,14 @@ class Lane:
         if self.scratch is not None:
             self.scratch.keep(at + 1, self.observed)
 
-    def nowhere(self) -> Leaves:
-        """What a step leads to that no environment makes: the episode is cut short where it was."""
+    def truncated_outcome(self) -> Leaves:
+        """The outcome of a step without an environment: the episode is truncated where it was."""
         size = len(self.observed[0])
         over = np.ones(size, bool)
         return [np.zeros(size, np.float32), ~over, over, *self.observed]
 
     def whole(self, ref: Ref, number: int) -> Any:
-        """What a node yielded in the whole pass."""
+        """The output of a node for the whole pass."""
         collect = self.collect
         if collect.per_step(ref.node) and collect.unrolled and ref.node in self.received:
             return self.received[ref.node].take(number)[collect.leaves_in[ref.node].index(ref.leaf)]
@@ -229,7 +229,7 @@ class Lane:
         return self.values[ref.node][ref.leaf]
 
     def end(self, number: int) -> Pass:
-        """What follows the last step: stages that see the whole pass, and stores."""
+        """After the last step: run the stages that take the whole pass, and fill stores."""
         collect, there = self.collect, False
         for _, node, sources, call, modules in collect.afterwards:
             for source in sources:
@@ -310,18 +310,18 @@ class Collect:
         self.steps = self._operations(before, nodes, own, jit)
         self.afterwards = self._operations(after, nodes, own, jit)
         self.kept = kept_steps(graph, own)
-        """What is needed of all steps of a pass together, of what is made here: by node, its arrays."""
+        """Outputs of nodes here that are needed for all steps of a pass together: output indices, by node."""
         self.lanes = [Lane(self, group, envs[group] if envs else None) for group in range(self.groups)]
         self._rooms: dict[tuple[int, int], dict[str, dict[int, NDArray[Any]]]] = {}
-        """By group and turn."""
+        """By group and parity of the pass."""
 
     def per_step(self, node: str) -> bool:
         """Whether a node runs at every step of a pass, not once after them."""
         return self._stepwise[node]
 
-    def _operations(self, nodes: Sequence[Node], all_: Sequence[Node], own: set[str], jit: Any) -> list[Operation]:
-        """What to do, in order."""
-        made: list[Operation] = []
+    def _operations(self, nodes: Sequence[Node], all_: Sequence[Node], own: set[str], jit: Any) -> list[PassOperation]:
+        """The operations of a step, in order."""
+        made: list[PassOperation] = []
         had: set[str] = set()
 
         def waits(nodes: Sequence[Node]) -> tuple[str, ...]:
@@ -337,7 +337,7 @@ class Collect:
                 others = [node for node in all_ if node.id not in inside]
                 self.calls.append(Call(self.programs, group, wanted_of(group, others, self.outside), jit))
                 names = tuple(node.id for node in group)
-                made.append(Operation("call", names, waits(group), self.calls[-1], len(self.calls) - 1))
+                made.append(PassOperation("call", names, waits(group), self.calls[-1], len(self.calls) - 1))
             run.clear()
 
         for node in nodes:
@@ -346,13 +346,13 @@ class Collect:
                 continue
             flush()
             kind: Any = {"env.observe": "observe", "env.step": "step"}.get(node.name, "store")
-            made.append(Operation(kind, (node.id,), waits([node])))
+            made.append(PassOperation(kind, (node.id,), waits([node])))
         flush()
         return made
 
     def rooms(self, lane: Lane, number: int) -> dict[str, dict[int, NDArray[Any]]]:
-        """Buffers for what is needed of all steps of a pass: a store's own memory where it has some to lend, else two
-        in turn."""
+        """Buffers for data that is needed for all steps of a pass: a store's own memory where it offers some, else two
+        that alternate."""
         if lane.scratch is not None:
             kept: dict[str, dict[int, NDArray[Any]]] = lane.scratch.rooms[number % 2]
             return kept
@@ -381,7 +381,7 @@ class Collect:
         return [node for _, nodes, *_ in (*self.steps, *self.afterwards) for node in nodes]
 
     def start(self, number: int) -> None:
-        """Make ready for pass `number`, the first of this process."""
+        """Prepare for pass `number`, the first of this process."""
         for lane in self.lanes:
             lane.start(number)
             if number and lane.env is not None and lane.scratch is None:
@@ -393,12 +393,12 @@ class Collect:
             store.sever(lane.writer)
 
     def ready(self, number: int) -> bool:
-        """Whether what the pass begins with is there, from other fragments."""
+        """Whether the inputs that a pass needs first have arrived from other fragments."""
         waits = (self.steps or self.afterwards)[0].waits
         return not waits or any(all(lane.received[node].ready(number, 0) for node in waits) for lane in self.lanes)
 
     def run(self, number: int) -> Pass:
-        """One pass. While one group waits for what is done with it elsewhere, another one goes on."""
+        """One pass. While one group waits for other fragments, another one goes on."""
         flat = self.cells.flat
         self.modules = [tuple([flat[i] for i in call.places]) for call in self.calls]
         if len(self.lanes) == 1:
@@ -413,7 +413,7 @@ class Collect:
                     break
             else:
                 waiting = [ready for _, ready in going]
-                yield lambda: any(ready() for ready in waiting)  # noqa: B023 - asked before the next turn
+                yield lambda: any(ready() for ready in waiting)  # noqa: B023 - called before the next iteration
 
     def drain(self) -> list[Any]:
         """The episodes finished since the last call."""
@@ -426,5 +426,5 @@ class Collect:
 
 
 def flat(obs: Tree) -> Leaves:
-    """The arrays of an observation; most are one array, and this is called at every step."""
+    """The arrays of an observation; usually one; called at every step, so that case is fast."""
     return [obs] if isinstance(obs, np.ndarray) else jax.tree.leaves(obs)

@@ -1,4 +1,4 @@
-"""Replicas that learn as one: their arrays, over the devices of one process or of several."""
+"""Data-parallel replicas: their arrays over the devices of one process or of several."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from headrace.compile.replicas import AXIS, averaging, together
+from headrace.compile.replicas import AXIS, averaging, over_replicas
 from headrace.compile.rng import PassRng
 from headrace.errors import FragmentError
 from headrace.types import Array
@@ -23,18 +23,18 @@ APART = (
 
 
 class Group:
-    """A device for each replica, this process's own among them."""
+    """A mesh with a device for each replica, including those of this process."""
 
     def __init__(self, mesh: Any):
         self.mesh = mesh
         self.alike, self.apart = NamedSharding(mesh, P()), NamedSharding(mesh, P(AXIS))
 
     def own(self, leaf: Any) -> Array:
-        """An array over all replicas, of which this process has those in front."""
+        """An array over all replicas, from the leading axis of this process's replicas."""
         return jax.make_array_from_process_local_data(self.apart, np.asarray(leaf))
 
     def same(self, leaf: Any) -> Array:
-        """An array that all replicas have."""
+        """An array that is the same in all replicas."""
         local = jnp.asarray(leaf)
         near = [device for device in self.mesh.devices.flat if device.process_index == jax.process_index()]
         return jax.make_array_from_single_device_arrays(
@@ -44,8 +44,8 @@ class Group:
     def run(
         self, program: Callable[..., Any], flat: Sequence[Array], data: Any, rng: PassRng, *more: Any
     ) -> tuple[list[Array], Any]:
-        """A learning program over all replicas. All but the cells and the pass's number has an axis of replicas in
-        front, this process's own."""
+        """A learning program over all replicas. Everything but the cells and the pass number has a leading axis
+        of this process's replicas."""
         shared = [self.same(leaf) for leaf in flat]
         rngs = PassRng(self.own(rng.bases), self.same(rng.number))
         cells, report = program(shared, jax.tree.map(self.own, data), rngs, *map(self.own, more))
@@ -59,12 +59,12 @@ def mesh_of(number: int) -> Any:
     devices = jax.devices()
     if number == 1 or len(devices) < number:
         return None
-    # Automatic: what comes from the host is laid out as the program asks for it.
+    # Auto axes: arrays from the host are laid out as the program asks for it.
     return jax.make_mesh((number,), (AXIS,), devices=devices[:number], axis_types=(jax.sharding.AxisType.Auto,))
 
 
 def same(arrays: list[Array]) -> None:
-    """Refuse replicas that have come apart."""
+    """Refuse replicas whose cells differ."""
     for array in arrays:
         copies = [np.asarray(shard.data) for shard in array.addressable_shards]
         if any(not np.array_equal(copies[0], other, equal_nan=True) for other in copies[1:]):
@@ -72,9 +72,9 @@ def same(arrays: list[Array]) -> None:
 
 
 def joined(program: Callable[..., Any], number: int) -> Callable[..., Any]:
-    """A learning program over so many replicas that learn as one, each in a process with a device of its own."""
+    """A learning program over `number` data-parallel replicas, each in a process with a device of its own."""
     group = Group(mesh_of(number))
-    many = together(averaging(program), number, (None, 0, PassRng(0, None)), None, group.mesh)
+    many = over_replicas(averaging(program), number, (None, 0, PassRng(0, None)), None, group.mesh)
     compiled = jax.jit(many, donate_argnums=0)
 
     def call(flat: Sequence[Array], values: Any, rng: PassRng) -> tuple[list[Array], Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from headrace.compile.cells import shared
+from headrace.compile.cells import cached_program
 from headrace.compile.programs import Programs, Values
 from headrace.compile.reports import Report
 from headrace.compile.rng import PassRng, bases, draws
@@ -23,7 +23,7 @@ from headrace.graph.sections import Section, refs_of, segments, wanted_of
 from headrace.stores import Draw, Leaves
 
 Reported = Callable[[Sequence[Node], Report, int], None]
-"""Told what the stages of a program report, and its first pass."""
+"""Called with the stages of a program, their report and its first pass."""
 
 
 class Segment:
@@ -33,7 +33,7 @@ class Segment:
         own = {node.id for node in nodes}
         self.nodes = nodes
         self.given: dict[str, set[int]] = {}
-        """What it takes of other nodes."""
+        """The outputs of other nodes that it takes."""
         for ref in refs_of(nodes):
             if ref.node not in own:
                 self.given.setdefault(ref.node, set()).add(ref.leaf)
@@ -41,7 +41,7 @@ class Segment:
         self.program: Callable[..., Any] = learn.programs.learner(nodes, learn.fused, self.wanted)
 
     def values(self, values: Values) -> Values:
-        """The arrays it takes; those of other nodes that it does not are left out."""
+        """The values it takes, without unused arrays."""
         return {
             name: [leaf if i in leaves else None for i, leaf in enumerate(values[name])]
             for name, leaves in self.given.items()
@@ -98,7 +98,7 @@ class Learn:
             Segment(self, group, [node for other in groups if other is not group for node in other]) for group in groups
         ]
         self.calls = [
-            shared(
+            cached_program(
                 graph,
                 ("learn", tuple(node.id for node in s.nodes), tuple(s.wanted), jit),
                 partial(jit, s.program, donate_argnums=0),
@@ -107,7 +107,7 @@ class Learn:
         ]
         self.reports: list[tuple[Sequence[Node], Report]] = []
         self.readers = {node.id: readers.index(section) for node, _, _, readers in self.sources}
-        self.release(self.learned)  # a predecessor may have died before it did
+        self.release(self.learned)  # a predecessor may have died before it released them
 
     @property
     def executes(self) -> list[str]:
@@ -120,7 +120,7 @@ class Learn:
         return int(self.fabric.ledger.learned[self.place])
 
     def draw(self, learned: int, repeat: int) -> Values:
-        """What learning passes from number `learned` on learn from, of what stores give here."""
+        """Draw the data for learning passes from number `learned` on, from the stores drawn from here."""
         rng, values = PassRng(self.bases, np.uint32(learned)), Values()
         for node, store, how, _ in self.sources:
             drawn = store.draw(how, draws(node, rng), learned, repeat, self.readers[node.id])
@@ -148,7 +148,7 @@ class Learn:
             self.took(segment.nodes, report, learned)
 
     def took(self, nodes: Sequence[Node], report: Report, learned: int) -> None:
-        """Note what a program reports."""
+        """Record the report of a program."""
         self.reports.append((nodes, report))
         self.reported(nodes, report, learned)
 
@@ -169,7 +169,7 @@ class Learn:
                 sender.send(turn, 0, [np.asarray(values[node][leaf]) for leaf in leaves])
 
     def release(self, learned: int) -> None:
-        """Give back what was learned from: after what was computed from it is there."""
+        """Release the data that was learned from, once the computation on it is complete."""
         for node, store, _, _ in self.sources:
             store.release(self.readers[node.id], learned)
         for receiver, _ in self.inward.values():
@@ -177,13 +177,13 @@ class Learn:
                 receiver.release(learned // self.repeat - 1)
 
     def done(self, repeat: int) -> None:
-        """Count the program and let go of what it learned from."""
+        """Count the program and release the data it learned from."""
         learned = self.learned + repeat
         self.fabric.ledger.learned[self.place] = learned
         self.release(learned)
 
     def digest(self) -> int:
-        """What the cells that it writes add up to: the same for all replicas that learn as one."""
+        """Checksum of the cells that it writes: equal for all data-parallel replicas."""
         digest = hashlib.blake2b(digest_size=8)
         for i in self.fabric.owned[self.section]:
             digest.update(np.ascontiguousarray(np.asarray(self.cells.flat[i])).tobytes())

@@ -1,7 +1,7 @@
 """The pace: how far the sections of a plan may run ahead of each other.
 
 Inline everything runs in one order, the loop's. Elsewhere sections keep to the same order where a cut has staleness 0,
-and may leave it by so many programs of fused learning passes otherwise. Everything follows from counters, in whole
+and may deviate by `staleness` programs of fused learning passes otherwise. Everything follows from counters, in whole
 numbers, so a rate cannot drift: at every moment collecting and learning are within that many programs of each other.
 """
 
@@ -21,11 +21,11 @@ Counters = NDArray[np.int64]
 
 
 class Limit(NamedTuple):
-    """What keeps a collecting section from running ahead of the learning in one domain."""
+    """How far a collecting section may run ahead of the learning in one domain."""
 
     domain: Domain
     at: NDArray[np.int64]
-    """The places of the learning sections that it must not run away from."""
+    """Indices of the learning sections that it waits for."""
     staleness: int
 
 
@@ -47,9 +47,9 @@ class Pace:
     replica: int
     limits: tuple[Limit, ...]
     bonds: dict[int, tuple[Bond, ...]]
-    """Of each learning section, by its place."""
+    """Of each learning section, by its index."""
     repeats: dict[int, int]
-    """Passes that are one program in each domain, as the plan has it."""
+    """Learning passes in one program of each domain, as the plan has it."""
     fills: dict[int, NDArray[np.int64]]
     """For each learning section, by its first place: the places of the collecting sections that its passes follow,
     those that fill its stores and those that read what it writes, where they must not read anything newer."""
@@ -87,19 +87,19 @@ class Pace:
         return Pace(sections, replica, tuple(limits), bonds, repeats, fills)
 
     def may_collect(self, number: int, learned: Counters, repeat: int = 0) -> bool:
-        """Whether collecting pass `number` may begin when the learning sections have come so far."""
+        """Whether collecting pass `number` may begin after `learned` passes of each learning section."""
         return number < self.may_collect_until(learned, repeat)
 
     def may_collect_until(self, learned: Counters, repeat: int = 0) -> int:
         """The first collecting pass that may not begin yet."""
         free = 1 << 62
-        for domain, at, staleness in self.limits:  # asked at every look of a sampler that waits
+        for domain, at, staleness in self.limits:  # called at every check of a waiting sampler
             slowest = int(learned[at[0]]) if len(at) == 1 else int(learned[at].min())
             free = min(free, domain.needed(slowest + (staleness + 1) * self.fused(domain, repeat)))
         return free
 
     def due(self, section: Section, passes: Counters) -> int:
-        """Learning passes of a section that what is stored allows."""
+        """Learning passes of a section that the stored data allows."""
         assert section.domain is not None
         return section.domain.due(int(passes[self.fills[section.first]].min()))
 
@@ -131,13 +131,13 @@ class Pace:
 
 
 def _acting(sections: Sections) -> list[Cut]:
-    """The cells that cross to collecting."""
+    """The cells that collecting sections read from others."""
     plan = sections.plan
     return [cut for cut in plan.cuts if cut.channel == "latest" and plan.graph.by_id[cut.target].domain == "collect"]
 
 
 def _paced(sections: Sections, section: Section) -> bool:
-    """Whether a collecting section waits for learning by itself: one that acts or reads cells; others follow it."""
+    """Whether a collecting section itself waits for learning, because it acts or reads cells; others follow it."""
     step = sections.graph.only("env.step").index
 
     def acts(one: Section) -> bool:
@@ -149,7 +149,7 @@ def _paced(sections: Sections, section: Section) -> bool:
 
 
 def _bonds(sections: Sections, section: Section, replica: int) -> list[Bond]:
-    """The other learning sections that a section must not lose touch with."""
+    """The bounds between a learning section and others that share its cells."""
     found = []
     shared = sections.plan.shares == 1
     for i, other in enumerate(sections.learning):

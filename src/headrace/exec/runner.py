@@ -1,6 +1,6 @@
 """The runner: executes one replica of a fragment, any fragment, in a process of its own.
 
-It turns the fragment's sections in the loop's order, as far as the pace allows: a collecting pass, then the learning
+It runs the fragment's sections in the loop's order, as far as the pace allows: a collecting pass, then the learning
 programs that are due. What a fragment happens to be, a sampler, a learner, a whole loop, an environment worker or an
 inference server, follows from the sections that it has.
 """
@@ -27,17 +27,17 @@ from headrace.graph import Fragment
 from headrace.shm.memory import fence
 
 KEEP = 5.0
-"""Seconds between two copies of a learner's whole state in shared memory: what its successor goes on from."""
+"""Seconds between two snapshots of a learner's state in shared memory, for a successor."""
 
 REPORT = 0.5
-"""Seconds between two reports of what learning measured."""
+"""Seconds between two reports of metrics."""
 
 
 class Runner:
     """One replica of a fragment."""
 
     def __init__(self, host: Any, fragment: Fragment, replica: int, envs: Callable[[], list[HostEnv]]):
-        """`host` is the process: it waits, shows signs of life, and knows when it is over. `envs` makes the
+        """`host` is the process: it waits, sends heartbeats, and knows when to end. `envs` makes the
         environments of this replica."""
         self.host, self.fragment, self.replica = host, fragment, replica
         self.fabric, self.ledger = fabric, ledger = host.fabric, host.fabric.ledger
@@ -48,7 +48,7 @@ class Runner:
         self.sends = plan.gradients == "apply"
         applies = self.sends and not fragment.nodes
         read = {cell for section in (collecting, *learning) if section is not None for cell in section.read}
-        if self.sends and not applies:  # all of it comes from whoever applies
+        if self.sends and not applies:  # all cells come from the applier
             sources = [CellReader(fabric.state(s), fabric.owned[s]) for s in sections.learning]
         else:
             sources = readers(fabric, read, but=fragment.id)
@@ -57,12 +57,13 @@ class Runner:
         self.pace = Pace.of(sections, fragment.id, replica) if fragment.nodes else None
         self.collected = sections.graph.collected
         self.learns = [
-            Learn(section, replica, fabric, programs, self.cells, host.seed, host.heed) for section in learning
+            Learn(section, replica, fabric, programs, self.cells, host.seed, host.check_divergence)
+            for section in learning
         ]
         for learn in self.learns if plan.gradients == "reduce" and plan.shares > 1 else ():
             learn.calls = [joined(segment.program, plan.shares) for segment in learn.segments]
         self.worker = GradientWorker(self.learns[0], fabric, replica) if self.sends and self.learns else None
-        self.applier = Applier(fabric, programs, self.cells, host.heed) if applies else None
+        self.applier = Applier(fabric, programs, self.cells, host.check_divergence) if applies else None
         self.collect: Collect | None = None
         self.place = -1
         if collecting is not None:
@@ -87,7 +88,7 @@ class Runner:
         self.kept = self.reported = time.monotonic()
 
     def run(self) -> None:
-        """Turn until told to stop."""
+        """Run until told to stop."""
         self.publish()
         try:
             while not self.host.over():
@@ -105,11 +106,11 @@ class Runner:
                 self.collect.close()
 
     def turn(self) -> bool:
-        """Do what is next, if it may be done; whether it was."""
+        """Run the next pass or program if allowed; returns whether one ran."""
         if self.applier is not None:
             if not self.applier.waiting:
                 return False
-            self.host.suspend_watchdog()  # it may be compiled; the next look is a sign of life
+            self.host.suspend_watchdog()  # it may compile; the next check is a heartbeat
             self.applier.run(self.publish, self.fabric.state(self.fabric.sections.learning[0]).version)
             self.report_if_due()
             return True
@@ -118,7 +119,7 @@ class Runner:
         return self.learn_due()
 
     def anything(self) -> bool:
-        """Whether there is something to do, or to rest from."""
+        """Whether there is something to run, or a pause to follow."""
         if self.applier is not None:
             return self.applier.waiting or self.may_rest()
         return self.may_collect() or self.may_learn() or self.may_rest()
@@ -131,8 +132,8 @@ class Runner:
         if most is not None and number * self.collected >= most:
             return False
         if ledger.pausing and ledger.begun.max() <= number:
-            return False  # nobody has begun it, so nobody waits for this one's part of it
-        # Learning only ever allows more: the pace is asked again when what it allowed is collected.
+            return False  # no other section has begun it, so none waits for this one
+        # The limit only grows, so the pace is asked again only once it is reached.
         if number >= self.free:
             assert self.pace is not None
             if self.worker is not None:
@@ -156,7 +157,7 @@ class Runner:
             return False
         if self.cells.readers and self.worker is None:
             ledger.lag(self.place, self.cells.lag())
-        ledger.report(self.who, collect.drain())
+        ledger.add_episodes(self.who, collect.drain())
         if self.worker is not None and not self.drive(self.worker.run(number, self.cells.refresh)):
             return False
         fence()
@@ -175,7 +176,7 @@ class Runner:
         return any(pace.may_learn(one.section, ledger.passes, ledger.learned, ledger.repeat) for one in self.learns)
 
     def learn_due(self) -> bool:
-        """Run a learning program of each section that is due, in the loop's order; whether there were any."""
+        """Run a learning program of each section that is due, in the loop's order; returns whether there were any."""
         ledger, pace, did = self.ledger, self.pace, False
         if self.worker is not None or pace is None:
             return False
@@ -192,7 +193,7 @@ class Runner:
                 return False
             if first:
                 ledger.runs(self.who, learn.executes)
-            self.publish(learn)  # waits for the program, so that what it read may be given back
+            self.publish(learn)  # waits for the program, so that its input buffers may be released
             fence()
             learn.done(repeat)
             self.host.beat()
@@ -205,7 +206,7 @@ class Runner:
         return all(self.host.wait(ready) for ready in turn)
 
     def may_rest(self) -> bool:
-        """Whether a pause is asked for, and nothing is left to do that somebody might wait for."""
+        """Whether a pause is requested and nothing is left to do that others might wait for."""
         ledger = self.ledger
         if not ledger.pausing:
             return False
@@ -217,7 +218,7 @@ class Runner:
         return (halted and not self.may_learn()) if self.learns else not self.may_collect()
 
     def rest(self) -> None:
-        """Stand still, all state kept, until the pause is over or there is something to do after all."""
+        """Save all state and wait until the pause is over or there is something to do after all."""
         ledger = self.ledger
         this = ledger.pauses
         self.keep()
@@ -227,7 +228,7 @@ class Runner:
         ledger.stood[self.who] = 0
 
     def publish(self, only: Learn | None = None) -> None:
-        """Let the others see the cells that are written here, by one section or by all."""
+        """Publish the cells written here, by one section or by all."""
         if self.applier is not None:
             (section,) = self.fabric.sections.learning
             self._publish(self.fabric.state(section), self.fabric.owned[section])
@@ -245,14 +246,14 @@ class Runner:
             jax.block_until_ready(self.cells.flat)
 
     def snapshot_if_due(self) -> bool:
-        """Keep the state now and then: what a successor goes on from."""
+        """Save the state for a successor, where the interval is over."""
         if self.learns and time.monotonic() - self.kept > KEEP:
             self.keep()
             return True
         return False
 
     def keep(self) -> None:
-        """Put the whole state where a successor finds it, and what it adds up to where it is compared."""
+        """Save the whole state for a successor, and its checksum for comparing replicas."""
         self.kept = time.monotonic()
         if self.worker is None:
             for learn in self.learns:
@@ -262,22 +263,22 @@ class Runner:
         self.count()
 
     def count(self) -> None:
-        """Say how often cells were updated."""
+        """Record the number of optimiser steps."""
         if self.replica == 0 and (self.applier is not None or (self.learns and self.worker is None)):
             steps = optimiser_steps(self.fabric.layout.cells(self.cells.flat))
             places = [learn.place for learn in self.learns] or [0]
             self.ledger.updates[places] = steps
 
     def report_if_due(self) -> None:
-        """Say now and then what learning measured."""
+        """Report metrics, where the interval is over."""
         if time.monotonic() - self.reported > REPORT:
             self.report()
 
     def report(self) -> None:
-        """Say what learning last measured."""
+        """Report the last metrics."""
         self.reported = time.monotonic()
         if self.replica == 0:
             for learn in self.learns:
                 for nodes, report in learn.reports:
-                    self.ledger.note(nodes, report)
+                    self.ledger.record_metrics(nodes, report)
         self.count()

@@ -1,1 +1,1 @@
-"""What carries data between the fragments of a plan, and keeps the ledger of a run."""
+"""Fabrics, which carry data between the fragments of a plan, and the ledger of a run."""

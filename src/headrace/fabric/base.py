@@ -1,4 +1,4 @@
-"""What carries data between the fragments of a plan. A fabric opens the ends of every cut and keeps the ledger."""
+"""The interface of fabrics, which open both ends of every cut between fragments and keep the ledger."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ class Fabric(ABC):
     sections: Sections
     ledger: Ledger
     published: dict[Section, list[int]]
-    """Of each learning section: where the arrays stand, among those of all cells, that others read."""
+    """Of each learning section: indices, among the arrays of all cells, of those that other sections read."""
     owned: dict[Section, list[int]]
-    """Of each learning section: where all arrays of the cells stand that it writes."""
+    """Of each learning section: indices of all arrays of the cells that it writes."""
 
     @abstractmethod
     def sender(self, stream: Stream, replica: int, group: int = 0) -> Any:
-        """Where a replica hands over what a node yields: `free(pass)`, `send(pass, step, leaves)`."""
+        """The sending end of a stream for a replica: `free(pass)`, `send(pass, step, leaves)`."""
 
     @abstractmethod
     def receiver(self, stream: Stream, replica: int, group: int = 0) -> Any:
-        """Where a replica takes it: `ready(pass, step)`, `take(pass)`, `release(pass)`."""
+        """The receiving end of a stream for a replica: `ready(pass, step)`, `take(pass)`, `release(pass)`."""
 
     @abstractmethod
     def store(self, name: str, replica: int) -> Store:
-        """A store of the loop; of one that is replicated as a whole, the replica's own."""
+        """A store of the loop; in a data-parallel loop, the replica's own."""
 
     @abstractmethod
     def weights(self, section: Section) -> Any:
-        """What others read of the cells that a section writes, the newest version: `publish`, `read`, `version`."""
+        """The newest version of the cells of a section that others read: `publish`, `read`, `version`."""
 
     @abstractmethod
     def state(self, section: Section) -> Any:
-        """All that a section writes, its optimisers included, as it last kept it: for its successor."""
+        """The last saved state of a section, optimisers included: for a successor of its process."""
 
     @abstractmethod
     def gradients(self, replica: int) -> Any:
-        """From a loop that sends its gradients, to the one place that applies them: a queue."""
+        """The queue of gradients from a loop to the fragment that applies them."""
 
     @abstractmethod
     def scratch(self, section: Section, replica: int, group: int) -> Any:
-        """Where environments whose steps others see keep how far they are; None where nobody else does."""
+        """Progress of environments whose steps are streamed to others, for a successor; None where none are."""
 
     @abstractmethod
     def carried(self) -> dict[str, int]:
-        """Bytes that have crossed so far, by what crosses."""
+        """Bytes sent so far, by what was sent."""

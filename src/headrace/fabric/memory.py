@@ -30,11 +30,11 @@ SLOTS, SLOTS_OF_STEPS = 8, 2
 """Passes that a sender may be ahead of a receiver: of one step each, or of a trajectory."""
 
 SENT = 4
-"""Gradients of one loop between it and the one place that applies them, at most."""
+"""Most gradients of one loop that wait to be applied."""
 
 
 class Scratch:
-    """How far environments are whose steps others have seen, and what they showed last: for a successor."""
+    """Progress and last observation of environments whose steps are streamed to others: for a successor."""
 
     def __init__(self, arena: Arena, graph: Graph, envs: int, kept: Mapping[str, Sequence[int]]):
         def room(node: str, leaf: int, *steps: int) -> NDArray[Any]:
@@ -48,7 +48,7 @@ class Scratch:
             {node: {leaf: room(node, leaf, graph.steps) for leaf in leaves} for node, leaves in kept.items()}
             for _ in range(2)
         ]
-        """Buffers for two passes in turn, for what is needed of all their steps together."""
+        """Two alternating buffers for data that is needed for all steps of a pass together."""
 
     @property
     def steps(self) -> int:
@@ -56,13 +56,13 @@ class Scratch:
         return int(self._steps[0])
 
     def keep(self, steps: int, observed: Sequence[Any]) -> None:
-        """Note that so many steps were made, the last of which showed this."""
+        """Record the number of steps made, and the last observation."""
         for held, leaf in zip(self._observed, observed, strict=True):
             held[...] = leaf
         self._steps[0] = steps
 
     def observed(self) -> list[NDArray[Any]]:
-        """What they showed last."""
+        """The last observation."""
         return [held.copy() for held in self._observed]
 
     def restart(self) -> None:
@@ -210,13 +210,13 @@ class MemoryFabric(Fabric):
         return found
 
     def save(self, flat: Sequence[Any]) -> None:
-        """Publish all cells: where every learner, and whoever reads weights, begins."""
+        """Publish all cells: the initial state of every learner and reader."""
         for latest, places in ((self._state, self.owned), (self._weights, self.published)):
             for section, at in places.items():
                 latest[section].publish([np.asarray(flat[i]) for i in at])
 
     def load(self, flat: Sequence[Any]) -> list[Any]:
-        """All cells as the learners last kept them, in place of those in `flat`."""
+        """Replace the cells in `flat` by those that the learners last saved."""
         whole = list(flat)
         for section, places in self.owned.items():
             if (held := self._state[section].read()) is not None:
@@ -225,7 +225,7 @@ class MemoryFabric(Fabric):
         return whole
 
     def restart(self, passes: int, learned: Sequence[int]) -> None:
-        """Go on after so many collecting passes, and learning passes of each domain."""
+        """Reset all counters, as after `passes` collecting passes and the learning passes of each domain."""
         ledger = self.ledger
         ledger.begun[:] = ledger.passes[:] = passes
         ledger.applied[:] = passes * self.sections.plan.shares

@@ -14,23 +14,23 @@ from headrace.core.symbols import Ref
 from headrace.stores import Draw, Fill
 from headrace.types import EnvSpec, Tree, tree_bytes
 
-Kind = Literal["env", "stage", "store"]
+NodeKind = Literal["env", "stage", "store"]
 Role = Literal["environment", "acting", "storing", "learning", "computing"]
-Side = Literal["collect", "learn"]
-"""Of a store: what fills it, and what learns from it."""
+Phase = Literal["collect", "learn"]
+"""Whether a node comes before a store, and collects data, or after it, and learns from data."""
 
 EdgeKind = Literal["data", "cell", "replay", "rollout", "state"]
 
 
 @dataclass(frozen=True)
-class Step:
+class StepEnv:
     """`env.step`, or all of `env.unroll`."""
 
     unrolled: bool
     """Whether one pass collects a trajectory, `[steps, num_envs, ...]`, rather than a step, `[num_envs, ...]`."""
 
 
-Operation = Step | Fill | Draw
+Operation = StepEnv | Fill | Draw
 
 
 @dataclass(frozen=True)
@@ -46,31 +46,31 @@ class Node:
     """One operation of the loop."""
 
     id: str
-    kind: Kind
+    kind: NodeKind
     name: str
     inputs: tuple[Any, ...]
     """For each argument a pytree with `Ref` leaves."""
     output: Tree
-    """The shapes of what one execution yields."""
+    """The shapes of its output in one execution."""
     reads: tuple[Bound, ...] = ()
     writes: tuple[Bound, ...] = ()
     operation: Operation | None = None
-    """What is asked of the environment or a store, for nodes of those kinds."""
+    """The arguments of the call, for nodes of the environment and stores."""
     times: int = 1
     """Executions in one pass: the steps of an unroll."""
     every: int = 1
-    """It runs in every so many passes."""
+    """It runs in every n-th pass."""
     function: Any = None
     """The stage, for nodes of that kind."""
     role: Role = "computing"
-    domain: Side = "collect"
-    """Whether it collects, or learns from what a store gives."""
+    domain: Phase = "collect"
+    """Whether it collects, or learns from the data of a store."""
     index: int = 0
     """Its place in the graph."""
 
     @property
     def sources(self) -> Iterator[Ref]:
-        """Every array it takes."""
+        """Every input array."""
         return (leaf for leaf in jax.tree.leaves(self.inputs) if isinstance(leaf, Ref))
 
     @property
@@ -96,29 +96,29 @@ class Edge:
 
 @dataclass(frozen=True, eq=False)
 class Play:
-    """Acting without exploring: not part of the loop, run by whoever evaluates or shows."""
+    """Acting without exploration: not part of the loop, run by the evaluator and the viewer."""
 
     nodes: tuple[Node, ...]
     action: Tree
-    """Where its action comes from: a tree of `Ref`."""
+    """Its action, as a tree of `Ref`."""
 
     @property
     def reads(self) -> tuple[Bound, ...]:
-        """What it reads, each cell once."""
+        """The cells it reads, each once."""
         return tuple({bound.cell: bound for node in self.nodes for bound in node.reads}.values())
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A store of the loop: who fills it, who draws from it, what it holds."""
+    """A store of the loop: the nodes that fill it and draw from it, and the shapes it holds."""
 
     name: str
     fill: Node
     draws: tuple[Node, ...]
     struct: Tree
-    """The shapes of what one pass hands over."""
+    """The shapes of what one pass inserts."""
     lead: int
-    """Axes of it before those of one row: steps, if it is given trajectories, and environments."""
+    """Number of axes before those of one row: steps, if trajectories are inserted, and environments."""
 
     @property
     def env_axis(self) -> int:
@@ -142,10 +142,10 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """Nodes that learn at one rate: what some stores give, and what is computed from it."""
+    """Nodes that learn at one rate: those that draw from stores, and everything computed from that data."""
 
     index: int
-    """Its place among the learning domains."""
+    """Its index among the learning domains."""
     nodes: tuple[Node, ...]
     collected: int
     """Transitions of one collecting pass, over all environments."""
@@ -157,7 +157,7 @@ class Domain:
 
     @cached_property
     def draws(self) -> tuple[Draw, ...]:
-        """How each of them does."""
+        """Their operations."""
         return tuple(node.operation for node in self.sources if isinstance(node.operation, Draw))
 
     @cached_property
@@ -172,7 +172,7 @@ class Domain:
 
     @property
     def staleness(self) -> int | None:
-        """How many versions behind the actor of what it draws may have been; None where it does not matter."""
+        """How many weight versions behind the learner the data may be; None where there is no limit."""
         return min((draw.staleness for draw in self.draws if draw.staleness is not None), default=None)
 
     @property
@@ -182,33 +182,33 @@ class Domain:
 
     @property
     def begins(self) -> int:
-        """Collecting passes after which learning is let begin."""
+        """Collecting passes after which learning may begin."""
         return int(max(-(-draw.after // self.collected) for draw in self.draws))
 
     def due(self, passes: int) -> int:
-        """Learning passes that so many collecting passes allow."""
+        """Learning passes allowed after `passes` collecting passes."""
         return min([draw.due(self.collected, passes) for draw in self.draws])
 
     def needed(self, learned: int) -> int:
-        """Collecting passes that so many learning passes need."""
+        """Collecting passes needed for `learned` learning passes."""
         return max(draw.needed(self.collected, learned) for draw in self.draws)
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """What one symbolic call of a loop recorded."""
+    """The dataflow graph of a loop, as one symbolic call of it recorded."""
 
     algorithm: str
     spec: EnvSpec
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     cells: dict[str, Tree]
-    """The shapes of each cell: what its readers see, without the optimiser's state."""
+    """The shapes of each cell's module, without the optimiser's state."""
     play: Play
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
-        """Programs made of this graph: shared by all runs that have it, and let go with the last of them."""
+        """Compiled programs of this graph: shared by all runs that use it, and freed with the last of them."""
         return {}
 
     @cached_property
@@ -216,11 +216,11 @@ class Graph:
         return {node.id: node for node in self.nodes}
 
     def where(self, **wanted: Any) -> tuple[Node, ...]:
-        """The nodes whose attributes are as given: `where(role="acting")`."""
+        """The nodes with these attribute values: `where(role="acting")`."""
         return tuple(n for n in self.nodes if all(getattr(n, name) == value for name, value in wanted.items()))
 
     def only(self, name: str) -> Node:
-        """The one node of a name, such as `env.step`."""
+        """The only node of a name, such as `env.step`."""
         (node,) = self.where(name=name)
         return node
 
@@ -238,11 +238,11 @@ class Graph:
     def unrolled(self) -> bool:
         """Whether one pass collects a trajectory, `[steps, num_envs, ...]`, rather than a step, `[num_envs, ...]`."""
         operation = self.only("env.step").operation
-        return isinstance(operation, Step) and operation.unrolled
+        return isinstance(operation, StepEnv) and operation.unrolled
 
     @cached_property
     def domains(self) -> tuple[Domain, ...]:
-        """The learning domains, in the loop's order: nodes that data flows between, from a store on."""
+        """The learning domains, in the loop's order: sets of nodes connected by data, starting at stores."""
         sets: list[list[Node]] = []
         for node in self.where(domain="learn"):
             takes = {ref.node for ref in node.sources}
@@ -253,7 +253,7 @@ class Graph:
 
     @cached_property
     def domain_of(self) -> dict[str, int]:
-        """The learning domain of each node that learns, by its number."""
+        """The index of the learning domain of each learning node."""
         return {node.id: domain.index for domain in self.domains for node in domain.nodes}
 
     @cached_property
@@ -270,5 +270,5 @@ class Graph:
 
     @property
     def staleness(self) -> int | None:
-        """How many versions behind an actor may be that feeds the pickiest domain; None where it does not matter."""
+        """The strictest limit of all domains on how stale data may be; None where there is none."""
         return min((d.staleness for d in self.domains if d.staleness is not None), default=None)

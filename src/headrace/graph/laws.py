@@ -1,6 +1,6 @@
 """The laws of a plan that follow from how it is executed, one function each; `verify` adds them to its rules.
 
-Whatever partition of a graph keeps them runs as it is drawn. What breaks one is refused by the law's own sentence.
+Any partition of a graph that keeps them runs as drawn. A plan that breaks one is refused with that law's message.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterable
 import jax
 
 from headrace.errors import PlanError
-from headrace.graph.plan import CHANNELS, GRADIENTS, STALE, Cut, Fragment, Plan
+from headrace.graph.plan import CHANNELS, GRADIENTS, STALE, Cut, Fragment, Plan, crosses
 from headrace.graph.sections import Sections, per_step
 from headrace.machine import Machine
 
 
 def something_to_run(plan: Plan, machine: Machine) -> None:
-    """Every fragment has nodes, but for one that applies gradients."""
+    """Every fragment has nodes, except one that applies gradients."""
     applying = [fragment for fragment in plan.fragments if not fragment.nodes]
     for fragment in applying:
         if plan.gradients != "apply":
@@ -31,7 +31,7 @@ def something_to_run(plan: Plan, machine: Machine) -> None:
 
 
 def learning_once(plan: Plan, machine: Machine) -> None:
-    """What learns, and what it draws from stores, is not sliced: it has one replica, unless its gradients cross."""
+    """A fragment that learns or draws from stores has one replica, unless gradients of the whole loop cross."""
     for fragment in plan.fragments:
         learning = [node for node in fragment.nodes if plan.graph.by_id[node].domain == "learn"]
         if fragment.replicas > 1 and learning and plan.gradients is None:
@@ -52,7 +52,7 @@ def copies_used(plan: Plan, machine: Machine) -> None:
 
 
 def slices_divide(plan: Plan, machine: Machine) -> None:
-    """Replicas own equal slices of the environments, and of two fragments one has a multiple of the other's."""
+    """Replicas own equal slices of the environments; of two connected fragments, one has a multiple of the other's."""
     graph, groups = plan.graph, plan.collector.groups
     for fragment in plan.fragments:
         collects = any(graph.by_id[node].domain == "collect" for node in fragment.nodes)
@@ -77,7 +77,7 @@ def slices_divide(plan: Plan, machine: Machine) -> None:
 
 
 def groups_take_turns(plan: Plan, machine: Machine) -> None:
-    """Sets of environments take turns only where they are stepped apart from what acts."""
+    """Groups of environments take turns only where a fragment steps environments and does nothing else."""
     for fragment in plan.fragments:
         alone = all(plan.graph.by_id[node].kind == "env" for node in fragment.nodes)
         if fragment.groups > 1 and not (alone and fragment is plan.collector):
@@ -101,7 +101,7 @@ def passes_alike(plan: Plan, machine: Machine) -> None:
 
 
 def nobody_waits_in_circles(plan: Plan, machine: Machine) -> None:
-    """What learns first in a pass, for another to read its cells fresh, takes nothing by stream from that other one."""
+    """A section whose cells another reads at staleness 0 takes no stream from it in the same pass: both would wait."""
     sections = Sections(plan)
     learning = sections.learning if plan.gradients is None else []
     streams = {(s.receiver.id, s.sender.id) for s in sections.streams if s.source.domain == "learn"}
@@ -132,7 +132,7 @@ def nobody_waits_in_circles(plan: Plan, machine: Machine) -> None:
 
 
 def places_known(plan: Plan, machine: Machine) -> None:
-    """Every fragment is on this machine; what has no place of its own is not drawn with one."""
+    """Every fragment is on this machine; a whole loop that is one program runs on the first device."""
     for fragment in plan.fragments:
         if fragment.place != "local":
             raise _refused(plan, fragment, f"is placed on '{fragment.place}'", "all places are 'local'")
@@ -143,13 +143,13 @@ def places_known(plan: Plan, machine: Machine) -> None:
 
 
 def channels_fit(plan: Plan, machine: Machine) -> None:
-    """What crosses is carried by the channel that fits it, nothing else is."""
+    """Every cut is an edge between two fragments, carried by the channel for its kind."""
     edges = {(edge.source, edge.target, edge.what): edge for edge in plan.graph.edges}
     for cut in plan.cuts:
         if cut.channel in GRADIENTS:
             continue
         edge = edges.get((cut.source, cut.target, cut.what))
-        if edge is None or not plan.crosses(edge):
+        if edge is None or not crosses(edge, plan.fragments):
             raise _unfit(plan, cut, "which does not cross", "leave it to headrace.graph.cut(...)")
         fitting = CHANNELS[edge.kind]
         if cut.channel != fitting:
@@ -159,7 +159,7 @@ def channels_fit(plan: Plan, machine: Machine) -> None:
 
 
 def gradients_alike(plan: Plan, machine: Machine) -> None:
-    """All gradients of a loop cross alike."""
+    """All gradients of a loop use the same channel and staleness."""
     sent = [cut for cut in plan.cuts if cut.channel in GRADIENTS]
     learning = {node.id for node in plan.graph.where(domain="learn", role="learning")}
     for cut in sent:

@@ -21,19 +21,19 @@ Channel = Literal["stream", "latest", "queue", "table", "reduce", "apply"]
 """How an edge is carried. The last two carry gradients: averaged over replicas, or to the one fragment that applies."""
 
 CHANNELS: dict[EdgeKind, Channel] = {"cell": "latest", "rollout": "queue", "replay": "table", "data": "stream"}
-"""The channel that fits what flows; the environment's own state has none, it cannot be cut."""
+"""The channel for each kind of edge; the environment's own state has none, because it cannot be cut."""
 
 GRADIENTS: tuple[Channel, ...] = ("reduce", "apply")
-"""Those that carry gradients."""
+"""Channels that carry gradients."""
 
 STALE: tuple[Channel, ...] = ("latest", "apply")
-"""Those whose reader may be behind."""
+"""Channels whose reader may be behind the writer."""
 
 FUSED_UPDATES = 8
 """Learning passes in one XLA program, so that dispatch is paid once for all of them."""
 
 FUSED_INSERTS = 512
-"""Transitions collected between two such programs, at most, so that acting does not lag far behind learning."""
+"""Most transitions collected between two learning programs, so that acting does not lag far behind learning."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Fragment:
     place: str = "local"
     device: str = "cpu:0"
     cores: tuple[int, ...] = ()
-    """Which of the machine's cores its processes run on, by their order; none means all."""
+    """Cores its processes run on, counted from 0 among those the parent may use; empty means all."""
     repeat: int = 1
     """Learning passes fused into one program."""
     groups: int = 1
-    """Of environments apart from what acts: how many sets of them take turns, so that stepping and acting overlap."""
+    """Groups of environments that take turns, so that stepping overlaps with acting in another fragment."""
     asked: int = 0
-    """Replicas that were asked for, where fewer do the work of all of them; 0 where there are as many."""
+    """Replicas asked for, where they were merged into fewer; 0 where they were not."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A graph, distributed."""
+    """A graph divided into placed fragments."""
 
     graph: Graph
     policy: str
@@ -80,7 +80,7 @@ class Plan:
 
     @cached_property
     def fragment_of(self) -> dict[str, Fragment]:
-        """The fragment of each node: the first, of a pure one that several compute."""
+        """The fragment of each node; the first one, where several fragments compute it."""
         return {node: fragment for fragment in reversed(self.fragments) for node in fragment.nodes}
 
     @property
@@ -101,7 +101,7 @@ class Plan:
 
     @property
     def alone(self) -> bool:
-        """Whether it is the work of one process: one fragment, not replicated or one program over a JAX environment."""
+        """Whether it needs one process only: one fragment, not replicated, or one program over a JAX environment."""
         return len(self.fragments) == 1 and (self.graph.spec.pure or self.fragments[0].replicas == 1)
 
     @property
@@ -111,27 +111,23 @@ class Plan:
 
     @property
     def shares(self) -> int:
-        """Replicas of the whole loop, each with environments and stores of its own, whose gradients cross."""
+        """Replicas of the whole loop, each with its own environments and stores; 1 where no gradients cross."""
         return self.collector.replicas if self.gradients else 1
 
     @property
     def beside(self) -> bool:
-        """Whether one fragment collects, and only collects, beside others that learn."""
+        """Whether one fragment does all the collecting and nothing else, and all others learn."""
         collecting = {node.id for node in self.graph.where(domain="collect")}
         return set(self.collector.nodes) == collecting and {*self.fragments} == {self.collector, *self.learners}
 
     @property
     def turns(self) -> bool:
-        """Whether collecting and learning take turns: nothing that acts is allowed to be stale."""
+        """Whether collecting and learning take turns, because acting must use the newest weights."""
         acting = [cut.staleness for cut in self.cuts if self.graph.by_id[cut.target].domain == "collect"]
         return max(acting, default=0) == 0
 
-    def crosses(self, edge: Edge) -> bool:
-        """Whether a fragment needs what an edge carries and does not compute it."""
-        return crosses(edge, self.fragments)
-
     def cut_of(self, edge: Edge) -> Cut | None:
-        """How an edge is carried, None inside a fragment."""
+        """The cut of an edge; None inside a fragment."""
         found = (c for c in self.cuts if (c.source, c.target, c.what) == (edge.source, edge.target, edge.what))
         return next(found, None)
 
@@ -187,8 +183,8 @@ def cut(
 ) -> Plan:
     """Divide a graph into fragments; every edge between two of them becomes a channel.
 
-    `staleness` is how many versions behind its writer a cell may be read. `gradients` says how those of a replicated
-    loop cross.
+    `staleness` is how many versions behind its writer a cell may be read. `gradients` is the channel for the
+    gradients of a replicated loop.
     """
     cuts = tuple(
         Cut(edge.source, edge.target, edge.what, CHANNELS[edge.kind], staleness if edge.kind == "cell" else 0)
@@ -207,8 +203,8 @@ def crosses(edge: Edge, fragments: Iterable[Fragment]) -> bool:
 
 
 def with_computed(graph: Graph, nodes: Iterable[Node]) -> tuple[str, ...]:
-    """The ids of learning stages, with those of what they take that may stand in several fragments, in the loop's
-    order: what draws from a store and pure stages, whose random keys are the same wherever they run."""
+    """The ids of some learning stages together with the draws and pure stages they take data from, in the loop's
+    order. Those may be in several fragments: their random keys are the same wherever they run."""
     wanted = {node.id for node in nodes}
     for node in reversed(graph.where(domain="learn")):
         if node.id in wanted:
@@ -217,12 +213,12 @@ def with_computed(graph: Graph, nodes: Iterable[Node]) -> tuple[str, ...]:
 
 
 def repeatable(node: Node) -> bool:
-    """Whether a node may run in several fragments: it learns nothing, and gives the same wherever it runs."""
+    """Whether a node may run in several fragments: it writes no cell, and its output is the same in each."""
     return node.domain == "learn" and not node.writes
 
 
 def with_staleness(plan: Plan, staleness: int) -> Plan:
-    """The plan with another bound wherever a cell may be read stale at all."""
+    """The plan with another staleness on every cut that may be stale."""
     cuts = tuple(dataclasses.replace(cut, staleness=staleness) if cut.channel in STALE else cut for cut in plan.cuts)
     if staleness and not any(cut.channel in STALE for cut in cuts):
         raise PlanError(
@@ -240,10 +236,10 @@ def with_services(plan: Plan, names: Iterable[str]) -> Plan:
 
 
 def fuse(plan: Plan, cores: int | None = None) -> Plan:
-    """Do in one go what a policy's fragments would do in several.
+    """Merge replicas and fuse passes.
 
-    Collecting replicas that would share one of so many `cores` become one with more environments. Learning fragments
-    run several passes as one program, where the loop's rate gives them several to run.
+    Collecting replicas beyond the number of `cores` are merged into fewer with more environments. Learning fragments
+    run several passes as one program, where the loop's rate makes several due.
     """
     plan = plan if cores is None else _batched(plan, cores)
     graph = plan.graph
@@ -269,13 +265,13 @@ def _batched(plan: Plan, cores: int) -> Plan:
     return dataclasses.replace(plan, fragments=tuple(merged if f is collector else f for f in plan.fragments))
 
 
-def share_of(plan: Plan, algorithm: Any) -> Any:
-    """The algorithm as one replica of the whole loop has it: with its share of environments, stores and batches."""
+def replica_algorithm(plan: Plan, algorithm: Any) -> Any:
+    """The algorithm of one replica of the whole loop: with its share of environments, stores and batches."""
     return type(algorithm)(algorithm.config.share(plan.shares, batches=plan.gradients == "reduce"))
 
 
 def _plain(struct: Tree, of: Any) -> Any:
-    """A single array as its value, several as a dict by their names."""
+    """`of(array)` for a single array; for several, a dict by their names."""
     leaves = jax.tree_util.tree_leaves_with_path(struct)
     if len(leaves) == 1 and not leaves[0][0]:
         return of(leaves[0][1])

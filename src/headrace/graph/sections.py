@@ -1,6 +1,6 @@
 """What each fragment of a plan executes: a section for each domain it has nodes of, and the streams between them.
 
-A section turns in passes. Everything a runtime needs to know of a plan follows from here, whatever the plan's shape.
+A section runs in passes. This is all that a runtime needs to know about a plan, whatever its shape.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Section:
     fragment: Fragment
     nodes: tuple[Node, ...]
     first: int
-    """The place of its first replica among all collecting, or all learning, sections of the run."""
+    """Index of its first replica among the replicas of all collecting, or all learning, sections."""
     domain: Domain | None = None
-    """The learning domain; None of the collecting one."""
+    """The learning domain; None for collecting."""
 
     @property
     def places(self) -> range:
-        """The places of its replicas."""
+        """The indices of its replicas."""
         return range(self.first, self.first + self.fragment.replicas)
 
     @cached_property
@@ -46,19 +46,19 @@ class Section:
 
     @property
     def repeat(self) -> int:
-        """Passes that are one program."""
+        """Learning passes fused into one program."""
         return self.fragment.repeat if self.domain is not None and self.domain.fused else 1
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """What a node yields, from the fragment it runs in to another one whose nodes take it: pass by pass."""
+    """The output of a node, sent every pass from its fragment to another fragment that uses it."""
 
     source: Node
     sender: Fragment
     receiver: Fragment
     leaves: tuple[int, ...]
-    """Which of the arrays that the node yields."""
+    """Indices of the output arrays that are sent."""
 
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class Sections:
         return made
 
     def _learning(self) -> list[Section]:
-        """In the loop's order: by what they write first, what writes nothing by what it computes first."""
+        """In the loop's order: by their first node that writes, or else by their last node."""
         found = [
             (fragment, nodes, domain)
             for domain in self.graph.domains
@@ -142,7 +142,7 @@ class Sections:
 
     @cached_property
     def groups(self) -> int:
-        """Sets of environments that take turns."""
+        """Groups of environments that take turns."""
         return self.plan.collector.groups
 
     def writer_of(self, cell: str) -> Section | None:
@@ -155,9 +155,9 @@ def _turn(nodes: Sequence[Node]) -> int:
 
 
 def segments(nodes: Sequence[Node], received: Iterable[str], sent: Iterable[str]) -> list[list[Node]]:
-    """Stages that can run as one call each, in order: a new one begins where a stage takes something by stream, from
-    one of the nodes `received`, after one whose output is `sent` to others. So what others may wait for is always
-    handed over before anything more is waited for, and no two fragments wait for each other."""
+    """Group stages into consecutive calls. A new call begins where a stage takes a stream from one of the nodes
+    `received` and an earlier stage of the call has output that is `sent`. So output is always sent before the next
+    wait, and no two fragments wait for each other."""
     received, sent, had = set(received), set(sent), set[str]()
     found: list[list[Node]] = []
     for node in nodes:
@@ -170,12 +170,12 @@ def segments(nodes: Sequence[Node], received: Iterable[str], sent: Iterable[str]
 
 
 def refs_of(nodes: Iterable[Node]) -> list[Ref]:
-    """What some nodes take, each array once, in order."""
+    """The input arrays of some nodes, each once, in order."""
     return list(dict.fromkeys(ref for node in nodes for ref in node.sources))
 
 
 def wanted_of(nodes: Iterable[Node], others: Iterable[Node], sent: Iterable[Ref]) -> list[Ref]:
-    """What is taken of some nodes that run as one: by others of the fragment, and by those it is `sent` to."""
+    """The outputs of `nodes`, which run as one call, that `others` in the fragment take or that are `sent`."""
     own = {node.id for node in nodes}
     return list(dict.fromkeys(ref for ref in (*refs_of(others), *sent) if ref.node in own))
 
@@ -186,8 +186,8 @@ def per_step(graph: Graph, node: str) -> bool:
 
 
 def kept_steps(graph: Graph, own: Iterable[str]) -> dict[str, list[int]]:
-    """What is needed of all steps of a pass together, among what some nodes make and others of them take: by node, its
-    arrays."""
+    """Per-step outputs of the nodes `own` that other nodes of `own` need for all steps of a pass together: the output
+    indices, by node."""
     found: dict[str, list[int]] = {}
     own = set(own)
     after = [node for node in graph.where(domain="collect") if node.id in own and not per_step(graph, node.id)]

@@ -1,4 +1,4 @@
-"""The environment as a loop sees it while it is traced, and the shapes of what stages yield."""
+"""The symbolic environment that a loop is traced with, and shape evaluation of stages."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from headrace.core.handles import Env
-from headrace.core.symbols import Handle, Recorder, Symbol, checked, is_shape, show
+from headrace.core.symbols import Handle, Symbol, checked, is_shape, show
 from headrace.errors import LoopError
-from headrace.graph.ir import Step
+from headrace.graph.ir import StepEnv
 from headrace.types import Outcome, Transition, Tree, struct, transition_struct
 
 
 class SymbolicEnv(Handle, Env):
     """Records what the loop asks of its environment."""
-
-    def __init__(self, tracer: Recorder):
-        self.tracer = tracer
-        self.name = "env"
 
     @property
     def agents(self) -> int:
@@ -50,8 +46,8 @@ class SymbolicEnv(Handle, Env):
         obs = self.observe()
         whole = transition_struct(spec, wanted, {})
         outcome = Outcome(whole.reward, whole.terminated, whole.truncated, whole.next_obs)
-        led_to = self.tracer.add("env", "env.step", {"action": choice}, outcome, operation=Step(unrolled))
-        # What was seen and done comes from where it was made: it need not pass through the environment.
+        led_to = self.tracer.add("env", "env.step", {"action": choice}, outcome, operation=StepEnv(unrolled))
+        # Observation and action come from the nodes that made them: they need not pass through the environment.
         return Transition(obs, choice, led_to.reward, led_to.terminated, led_to.truncated, led_to.next_obs, extra)
 
     @checked
@@ -74,9 +70,9 @@ class SymbolicEnv(Handle, Env):
 
 
 def eval_shape(function: Callable[..., Any], **arguments: Any) -> Any:
-    """What a function yields, with shapes in place of arrays; other parts of arguments and results are as they are.
+    """The output of a function, with shapes in place of arrays; everything else in arguments and output is kept.
 
-    As `eqx.filter_eval_shape`, but JAX sees lists of arrays only: it remembers trees, with the optimisers in them.
+    As `eqx.filter_eval_shape`, but JAX sees lists of arrays only: it would cache trees, with the optimisers in them.
     """
     given, static = eqx.partition(arguments, lambda leaf: is_shape(leaf) or eqx.is_array(leaf))
     leaves, tree = jax.tree.flatten(given)
@@ -93,7 +89,7 @@ def eval_shape(function: Callable[..., Any], **arguments: Any) -> Any:
 
 
 def shapes(tree: Any) -> Any:
-    """What must agree for two trees to be interchangeable: leaves with their places, shapes and dtypes."""
+    """Path, shape and dtype of every leaf: equal for trees that are interchangeable."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return [
         (jax.tree_util.keystr(path), leaf.shape, jnp.dtype(leaf.dtype))

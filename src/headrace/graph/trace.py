@@ -1,6 +1,6 @@
 """trace: run a loop once with handles that record, and return its graph.
 
-Nobody types a shape: every edge's shape and dtype follow from the environment's spaces through
+Shapes are never declared: every edge's shape and dtype follow from the environment's spaces through
 `jax.eval_shape` of each stage.
 """
 
@@ -20,28 +20,28 @@ import jax.numpy as jnp
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.core.handles import Env
-from headrace.core.stage import BoundStage, recording
+from headrace.core.stage import BoundStage, tracing
 from headrace.core.symbols import Ref, Symbol, as_struct, is_shape, show
 from headrace.errors import HeadraceError, LoopError, nearest
-from headrace.graph.ir import Bound, Edge, Graph, Node, Play, Role, Side
+from headrace.graph.ir import Bound, Edge, Graph, Node, Phase, Play, Role
 from headrace.graph.symbolic import SymbolicEnv, eval_shape, shapes
 from headrace.stores import KINDS, Draw
 from headrace.types import EnvSpec, Tree
 
 RESERVED = ("cells", "env", "obs", "tables")
-"""Names that a checkpoint has for what is no store."""
+"""Names that checkpoints use for something other than a store."""
 
 _traced: WeakValueDictionary[Any, Graph] = WeakValueDictionary()
-"""The graphs that somebody has, by what they follow from."""
+"""Graphs in use, by algorithm, settings and environment."""
 
 
 def trace(algorithm: Algorithm[Any], spec: EnvSpec) -> Graph:
-    """Run the loop once symbolically and return its graph; equal ones are one, with the programs made of it."""
+    """Run the loop once symbolically and return its graph; equal calls share a graph and its compiled programs."""
     key = _identity(algorithm, spec)
     graph = None if key is None else _traced.get(key)
     if graph is None:
         tracer = Tracer(algorithm, spec)
-        with recording(tracer):
+        with tracing(tracer):
             algorithm.loop(**_handles(algorithm, tracer))
         graph = tracer.graph()
         _check_rates(graph)
@@ -51,7 +51,7 @@ def trace(algorithm: Algorithm[Any], spec: EnvSpec) -> Graph:
 
 
 def _check_rates(graph: Graph) -> None:
-    """Refuse a domain whose trajectories would pile up because the batches that come with them are due less often."""
+    """Refuse a domain that combines trajectories with batches that are due less often: trajectories would pile up."""
     for domain in graph.domains:
         taken = [node for node in domain.sources if isinstance(node.operation, Draw) and not node.operation.fused]
         for node in domain.sources if taken else ():
@@ -66,13 +66,13 @@ def _check_rates(graph: Graph) -> None:
 
 
 def _identity(algorithm: Algorithm[Any], spec: EnvSpec) -> Any:
-    """What a graph follows from, if that is all: code of the user's own may have been edited since it was traced."""
+    """The cache key of a graph; None where user code is involved, which may have been edited since it was traced."""
     config, kind = algorithm.config, type(algorithm)
     settings = tuple(getattr(config, field.name) for field in dataclasses.fields(config))
     code = [kind, type(config), *(type(value) for value in settings if callable(value))]
     if not all(each.__module__.startswith("headrace.") for each in code):
         return None
-    # With all fields: bounds do not count when spaces are compared.
+    # repr includes bounds, which comparing spaces ignores.
     key = (kind, type(config), settings, spec, repr(dataclasses.asdict(spec)))
     try:
         hash(key)
@@ -83,7 +83,7 @@ def _identity(algorithm: Algorithm[Any], spec: EnvSpec) -> Any:
 
 def cells_of(algorithm: Algorithm[Any], spec: EnvSpec) -> dict[str, Cell]:
     """The shapes of an algorithm's cells, by name."""
-    with recording(None):
+    with tracing(None):
         cells: dict[str, Cell] = eval_shape(
             lambda key: dict(algorithm.cells(spec, key)), key=jax.eval_shape(lambda: jax.random.key(0))
         )
@@ -97,12 +97,12 @@ class Tracer:
         self.algorithm = algorithm
         self.spec = spec
         self.beside = beside
-        """Nodes recorded elsewhere, whose ids are taken."""
+        """Nodes recorded by another tracer, whose ids are in use."""
         self.nodes: list[Node] = []
         self.flows: list[Edge] = []
         self.times = 1
         self.kept: dict[str, Tree] = {}
-        """The shapes of what each store is given."""
+        """The shapes of what is put into each store."""
         self.cells = cells_of(algorithm, spec)
 
     def add(self, kind: Any, name: str, inputs: dict[str, Any], output: Tree, **more: Any) -> Tree:
@@ -116,7 +116,7 @@ class Tracer:
         return self.symbols(node_id, output)
 
     def keep(self, store: str, value: Tree) -> None:
-        """Note the shapes of what a store is given; once, so that its rows are of one kind."""
+        """Remember the shapes put into a store; a store is filled once, so that its rows have one shape."""
         if store in self.kept:
             raise LoopError(f"the loop fills '{store}' twice; fill it once, or use two stores.")
         if store in RESERVED:
@@ -139,7 +139,7 @@ class Tracer:
             self.flows.append(Edge(source, target, what, own, "data"))
 
     def stage(self, stage: BoundStage, data: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Record a stage called by the loop with its data alone."""
+        """Record a stage, called by the loop with data only."""
         signature, name = stage.signature, stage.name
         every = options.pop("every", 1)
         if not (isinstance(every, int) and every >= 1):
@@ -177,7 +177,7 @@ class Tracer:
         )
 
     def shapes_of(self, stage: BoundStage, inputs: dict[str, Any]) -> Tree:
-        """What a stage yields: its data, or for one that writes its metrics."""
+        """The output shapes of a stage; of one that writes cells, those of its metrics."""
         signature, name = stage.signature, stage.name
         arguments = {what: jax.tree.map(as_struct, value) for what, value in inputs.items()}
         arguments |= {argument: self.cells[stage.cell(argument)].module for argument in signature.reads}
@@ -185,7 +185,7 @@ class Tracer:
         if signature.wants_key:
             arguments["key"] = jax.eval_shape(lambda: jax.random.key(0))
         try:
-            with recording(None):
+            with tracing(None):
                 result = eval_shape(stage, **arguments)
         except HeadraceError:
             raise
@@ -221,14 +221,14 @@ class Tracer:
         return metrics
 
     def graph(self) -> Graph:
-        """Infer roles, add the edges that cells, stores and the environment's state imply, and check the whole."""
+        """Infer roles, add the edges that cells, stores and the environment's state imply, and check the graph."""
         self._complete()
         learning = self._downstream([n.id for n in self.nodes if isinstance(n.operation, Draw)])
         acting = self._downstream([n.id for n in self.nodes if n.name == "env.observe"])
         step = next(i for i, node in enumerate(self.nodes) if node.name == "env.step")
 
         def settled(index: int, node: Node) -> Node:
-            domain: Side = "learn" if node.id in learning else "collect"
+            domain: Phase = "learn" if node.id in learning else "collect"
             role: Role = "computing"
             if node.kind != "stage":
                 role = "environment" if node.kind == "env" else "storing"
@@ -244,11 +244,11 @@ class Tracer:
         return Graph(self.algorithm.name, self.spec, nodes, edges, cells, self._play())
 
     def _play(self) -> Play:
-        """The stages that act without exploring, beside the graph: for any number of environments."""
+        """Trace `play`, apart from the graph: it must work for any number of environments."""
         try:
             *before, step = self._played(self.spec.with_envs(self.spec.num_envs + 1))
         except LoopError as error:
-            self._played(self.spec)  # refused with these too, it says so itself
+            self._played(self.spec)  # raises the real error if it fails for this number too
             raise LoopError(
                 f"play of {type(self.algorithm).__name__} acts for {self.spec.num_envs} environments only, but other "
                 "numbers are evaluated and shown; keep num_envs out of what it reads and returns."
@@ -264,13 +264,13 @@ class Tracer:
         return Play(tuple(dataclasses.replace(n, index=first + i) for i, n in enumerate(nodes)), step.inputs[0])
 
     def _played(self, spec: EnvSpec) -> list[Node]:
-        """What playing in so many environments records, with the cells of the loop."""
-        aside = Tracer(self.algorithm, self.spec, [node for node in self.nodes if node.kind == "stage"])
-        aside.spec = spec
-        with recording(aside):
-            env = SymbolicEnv(aside)
+        """The nodes that `play` records for an environment spec, with the cells of the loop."""
+        tracer = Tracer(self.algorithm, self.spec, [node for node in self.nodes if node.kind == "stage"])
+        tracer.spec = spec
+        with tracing(tracer):
+            env = SymbolicEnv(tracer, "env")
             env.step(self.algorithm.play(env.observe()))
-        return aside.nodes
+        return tracer.nodes
 
     def _implied(self, nodes: tuple[Node, ...], cells: dict[str, Tree]) -> list[Edge]:
         edges = []
@@ -303,7 +303,7 @@ class Tracer:
         return found
 
     def _complete(self) -> None:
-        """Refuse a loop with a part missing."""
+        """Refuse an incomplete loop."""
         names = [node.name for node in self.nodes]
         who = f"the loop of {type(self.algorithm).__name__}"
         if names.count("env.step") != 1:
@@ -344,16 +344,16 @@ class Tracer:
 
 
 def _kind(value: Any) -> str:
-    """What a stage returned in place of a cell, for a message."""
+    """The kind of a value, for an error message."""
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
     return show(value) if hasattr(value, "shape") else f"a {type(value).__name__}"
 
 
 def _handles(algorithm: Algorithm[Any], tracer: Tracer) -> dict[str, Any]:
-    """A recording handle for each argument of the loop, by its annotation."""
-    makers: dict[Any, Callable[[str], Any]] = {Env: lambda name: SymbolicEnv(tracer)}
-    makers |= {kind.handle: partial(kind.recorder, tracer) for kind in KINDS}
+    """A tracing handle for each argument of the loop, by its annotation."""
+    makers: dict[Any, Callable[[str], Any]] = {Env: lambda name: SymbolicEnv(tracer, "env")}
+    makers |= {kind.handle: partial(kind.symbolic, tracer) for kind in KINDS}
     hints = inspect.get_annotations(type(algorithm).loop, eval_str=True)
     names = list(inspect.signature(algorithm.loop).parameters)
     for name in names:

@@ -12,22 +12,21 @@ import equinox as eqx
 from headrace.core.symbols import is_shape, show
 from headrace.errors import PlanError
 from headrace.graph.laws import LAWS
-from headrace.graph.plan import CHANNELS, GRADIENTS, Plan, repeatable, share_of
+from headrace.graph.plan import CHANNELS, GRADIENTS, Plan, crosses, repeatable, replica_algorithm
 from headrace.graph.symbolic import shapes
 from headrace.graph.trace import cells_of
 from headrace.machine import Machine
 
 
 def verify(plan: Plan, machine: Machine) -> Plan:
-    """The plan itself, if every rule holds."""
+    """Return the plan if every rule holds; raise `PlanError` otherwise."""
     for rule in RULES:
         rule(plan, machine)
     return plan
 
 
 def every_node_once(plan: Plan, machine: Machine) -> None:
-    """The fragments are a partition of the graph, but for what draws from a store and pure stages of learning: several
-    fragments may have the same."""
+    """Every node is in one fragment, except that draws from a store and pure learning stages may be in several."""
     known = plan.graph.by_id
     placed = Counter(node for fragment in plan.fragments for node in fragment.nodes)
     for node in placed:
@@ -56,7 +55,7 @@ def fragments_distinct(plan: Plan, machine: Machine) -> None:
 def every_edge_carried(plan: Plan, machine: Machine) -> None:
     """What crosses between two fragments has a channel."""
     for edge in plan.graph.edges:
-        apart = plan.crosses(edge)
+        apart = crosses(edge, plan.fragments)
         if apart and edge.kind in CHANNELS and plan.cut_of(edge) is None:
             raise PlanError(
                 f"policy '{plan.policy}' has no channel for '{edge.what}' from {edge.source} to {edge.target}; "
@@ -65,7 +64,7 @@ def every_edge_carried(plan: Plan, machine: Machine) -> None:
 
 
 def never_ahead(plan: Plan, machine: Machine) -> None:
-    """Nobody can act with weights that are not there yet."""
+    """Staleness is not negative."""
     for cut in plan.cuts:
         if cut.staleness < 0:
             raise PlanError(f"policy '{plan.policy}' has staleness {cut.staleness} for '{cut.what}'; use at least 0.")
@@ -86,7 +85,7 @@ def fresh_enough(plan: Plan, machine: Machine) -> None:
 
 
 def environment_whole(plan: Plan, machine: Machine) -> None:
-    """What an environment remembers from step to step cannot cross a process."""
+    """An environment's own state stays in one process."""
     for edge in plan.graph.edges:
         if edge.kind == "state" and plan.fragment_of[edge.source] is not plan.fragment_of[edge.target]:
             raise PlanError(
@@ -109,7 +108,7 @@ def one_writer(plan: Plan, machine: Machine) -> None:
 
 
 def gradients_cross(plan: Plan, machine: Machine) -> None:
-    """Only a loop that is replicated as a whole has gradients to send."""
+    """Gradients cross only between replicas of the whole loop."""
     if plan.gradients is not None and any(0 < len(f.nodes) < len(plan.graph.nodes) for f in plan.fragments):
         raise PlanError(
             f"policy '{plan.policy}' has gradients cross between learners that do not collect for themselves; "
@@ -135,7 +134,7 @@ def environments_divide(plan: Plan, machine: Machine) -> None:
 
 
 def cells_whole(plan: Plan, machine: Machine) -> None:
-    """A cell is the same for all replicas: its shapes do not follow from how many environments one of them has."""
+    """A cell is the same in all replicas: its shapes do not depend on the number of environments."""
     graph, shares = plan.graph, plan.shares
     acts = [plan.fragment_of[node.id].replicas for node in graph.where(domain="collect", kind="stage")]
     sets = max(acts, default=1) * plan.collector.groups
@@ -143,7 +142,7 @@ def cells_whole(plan: Plan, machine: Machine) -> None:
         return
     algorithm = graph.where(kind="stage")[0].function.algorithm
     spec = graph.spec.with_envs(graph.spec.num_envs // sets)
-    found = cells_of(share_of(plan, algorithm) if shares > 1 else algorithm, spec)
+    found = cells_of(replica_algorithm(plan, algorithm) if shares > 1 else algorithm, spec)
     acting = {bound.cell for node in graph.where(domain="collect") for bound in node.reads}
     for name in graph.cells if shares > 1 else acting:
         own, all_ = eqx.filter(found[name].module, is_shape), graph.cells[name]

@@ -1,6 +1,6 @@
 """Modules and distributions."""
 
-from headrace.nets.actor import Actor
+from headrace.nets.actor import ActorNet
 from headrace.nets.distributions import TanhNormal, box_size, distribution, masked, outputs_for
 from headrace.nets.encode import Encoder, action_mask, encode, width
 from headrace.nets.linear import LayerNorm, Linear
@@ -9,7 +9,7 @@ from headrace.nets.normalise import Moments, Normaliser
 
 __all__ = [
     "MLP",
-    "Actor",
+    "ActorNet",
     "Encoder",
     "Ensemble",
     "LayerNorm",

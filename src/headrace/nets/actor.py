@@ -11,8 +11,8 @@ from headrace.nets.encode import action_mask
 from headrace.types import Array, Space, Tree
 
 
-class Actor(eqx.Module):
-    """A distribution over actions; continuous ones share a learned deviation."""
+class ActorNet(eqx.Module):
+    """A network that gives a distribution over actions; its log standard deviation does not depend on the state."""
 
     body: Any
     log_std: Array

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from headrace.errors import EnvError
-from headrace.types import Array, Box, Discrete, MultiDiscrete, Space
+from headrace.nets.encode import width
+from headrace.types import Array, Box, Dict, Discrete, MultiDiscrete, Space
 
 FORBIDDEN = -1e9
 """The logit of a masked action: finite, so that gradients stay finite."""
@@ -38,7 +39,7 @@ class Normal(eqx.Module):
 
 
 class TanhNormal(eqx.Module):
-    """A normal squashed into (-1, 1). Sampled with its log-probability: there alone it is exact."""
+    """A normal squashed into (-1, 1). `sample` also returns the log-probability, which is exact only there."""
 
     mean: Array
     log_std: Array
@@ -102,25 +103,19 @@ class MultiCategorical(eqx.Module):
 
 
 def masked(logits: Array, mask: Array | None) -> Array:
-    """Logits, or values, with the forbidden choices out of reach."""
+    """Logits, or values, with those of masked actions set to a very low number."""
     return logits if mask is None else jnp.where(mask.astype(bool), logits, FORBIDDEN)
 
 
 def outputs_for(space: Space) -> int:
-    """How many numbers a network must give for `distribution` to make one of this space."""
-    match space:
-        case Box(shape):
-            return math.prod(shape)
-        case Discrete(n):
-            return n
-        case MultiDiscrete(counts):
-            return sum(counts)
-        case _:
-            raise TypeError(f"no distribution over {space}")
+    """Number of network outputs that `distribution` needs for a space."""
+    if isinstance(space, Dict):
+        raise TypeError(f"no distribution over {space}")
+    return width(space)
 
 
 def distribution(space: Space, outputs: Array, mask: Array | None, log_std: Array | None = None) -> Any:
-    """The distribution over a space that a network's outputs stand for."""
+    """The distribution over a space that a network's outputs parameterise."""
     match space:
         case Discrete():
             return Categorical(masked(outputs, mask))
@@ -131,7 +126,7 @@ def distribution(space: Space, outputs: Array, mask: Array | None, log_std: Arra
 
 
 def box_size(space: Space, who: str) -> int:
-    """The number of continuous actions of an algorithm that keeps them in [-1, 1]; refuses other spaces."""
+    """Number of action dimensions for an algorithm that squashes actions into [-1, 1]; refuses other spaces."""
     match space:
         case Box(shape, _, True):
             return math.prod(shape)

@@ -1,4 +1,4 @@
-"""Observations and actions of any space, as one vector."""
+"""Encoding observations and actions of any space as one vector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.types import MASK, Array, Box, Dict, Discrete, MultiDiscrete, Spac
 
 
 def width(space: Space) -> int:
-    """How long the vector of one sample is."""
+    """Length of the vector that encodes one sample."""
     match space:
         case Box(shape):
             return math.prod(shape)
@@ -27,7 +27,7 @@ def width(space: Space) -> int:
 
 
 def encode(space: Space, value: Tree) -> Array:
-    """Batched samples as vectors: choices one-hot, bytes to [0, 1], parts side by side, masks left out."""
+    """Batched samples as vectors: choices one-hot, bytes scaled to [0, 1], parts concatenated, masks left out."""
     match space:
         case Box(shape, dtype):
             flat = jnp.reshape(value, (*value.shape[: value.ndim - len(shape)], -1))
@@ -42,7 +42,7 @@ def encode(space: Space, value: Tree) -> Array:
 
 
 class Encoder(eqx.Module):
-    """Batched values of some spaces as one vector: pictures by convolutions, the rest as `encode` has it."""
+    """Batched values of some spaces as one vector: images by convolutions, the rest by `encode`."""
 
     pictures: dict[str, PictureEncoder]
     inputs: tuple[Space, ...] = eqx.field(static=True)
@@ -68,7 +68,7 @@ class Encoder(eqx.Module):
 
 
 def _leaves(path: str, space: Space, value: Tree = None) -> Iterator[tuple[str, Space, Tree]]:
-    """The spaces without parts, each with its path and, where values are given, its value; masks left out."""
+    """The leaf spaces, each with its path and, where values are given, its value; masks left out."""
     if not isinstance(space, Dict):
         yield path, space, value
         return

@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 class MLP(eqx.Module):
     """Layers of `hidden` sizes over the encoded inputs, batched: `mlp(obs)` or `mlp(obs, action)`.
 
-    Pictures go through convolutions first, as `encoder` says.
+    Images go through the convolutions named by `encoder` first.
     """
 
     layers: list[Linear]
@@ -69,10 +69,10 @@ class MLP(eqx.Module):
 
 
 def build(config: NetConfig, inputs: tuple[Space, ...], outputs: int, key: Array, **hints: Any) -> Any:
-    """A network as the config wants it: the user's function, or an `MLP`.
+    """The network the config asks for: made by the user's function, or an `MLP`.
 
-    `inputs` are the spaces it will be called with, batched; `outputs` is how many numbers it returns for each
-    sample; the hints are the keyword arguments of `MLP`.
+    `inputs` are the spaces of its batched arguments, `outputs` is the size of its output, and `hints` are keyword
+    arguments of `MLP`.
     """
     _known("activation", config.activation, ACTIVATIONS)
     _known("encoder", config.encoder, ENCODERS)
@@ -82,13 +82,13 @@ def build(config: NetConfig, inputs: tuple[Space, ...], outputs: int, key: Array
 
 
 def _known(setting: str, name: str, known: Collection[str]) -> None:
-    """Refuse a name that a setting does not know."""
+    """Refuse an unknown value of a setting."""
     if name not in known:
         raise ConfigError(f"{setting}='{name}' is not known{nearest(name, known)} (valid: {', '.join(known)}).")
 
 
 class Ensemble(eqx.Module):
-    """Several modules called alike; outputs stacked in front: twin critics."""
+    """Modules called with the same inputs, outputs stacked along a first axis: twin critics."""
 
     members: list[Any]
 

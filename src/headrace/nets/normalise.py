@@ -1,4 +1,4 @@
-"""Running statistics, as a module: held in a cell, they travel with the actor."""
+"""Running statistics as a module: kept in a cell, they are published together with the actor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Moments(eqx.Module):
         return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.asarray(1e-4))
 
     def update(self, values: Array) -> Moments:
-        """Take in values with any number of leading batch axes."""
+        """Merge in values with any number of leading batch axes."""
         mean, var, number = pooled(values.reshape(-1, *self.mean.shape))
         gap = mean - self.mean
         total = self.count + number
@@ -39,7 +39,7 @@ class Moments(eqx.Module):
 
 
 class Normaliser(eqx.Module):
-    """Normalises the real-valued parts of an observation; choices, bytes and masks pass as they are."""
+    """Normalises the real-valued parts of an observation; choices, bytes and masks are left unchanged."""
 
     moments: dict[str, Moments]
 
@@ -59,7 +59,7 @@ class Normaliser(eqx.Module):
         return jax.tree_util.tree_map_with_path(normalise, obs)
 
     def update(self, obs: Tree) -> Normaliser:
-        """Take in a batch of observations."""
+        """Merge in a batch of observations."""
         leaves = {keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(obs)}
         moments = {name: held.update(leaves[name]) for name, held in self.moments.items()}
         changed: Normaliser = eqx.tree_at(lambda me: me.moments, self, moments)

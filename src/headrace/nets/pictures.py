@@ -1,7 +1,7 @@
-"""Convolutional encoders: a picture in, a vector out.
+"""Convolutional encoders: an image in, a vector out.
 
 `nature` is that of Mnih et al., 2015 (Nature 518); `small` that of their first paper (2013, arXiv:1312.5602), or for
-pictures of few pixels that of MinAtar (Young & Tian, 2019, arXiv:1903.03176); `impala` the residual one of Espeholt et
+small images that of MinAtar (Young & Tian, 2019, arXiv:1903.03176); `impala` the residual one of Espeholt et
 al., 2018 (arXiv:1802.01561).
 """
 
@@ -29,13 +29,13 @@ LAYERS = {
 """Channels, size and stride of each convolution, and the width of the dense layer after them."""
 
 SMALLEST = 7
-"""Pixels on a side below which numbers are no picture: those of a board or a table of figures."""
+"""Side length in pixels below which a three-dimensional array is not treated as an image, but as a board or table."""
 
 
 def picture(space: Space) -> tuple[int, int, int] | None:
-    """Height, width and channels of a space of pictures, and None for other spaces.
+    """Height, width and channels of a space of images, and None for other spaces.
 
-    A picture has three axes, its channels first or last, whichever is shorter; a stack of such frames has four.
+    An image has three axes, channels first or last, whichever is shorter; a stack of such frames has four.
     """
     if not isinstance(space, Box) or len(space.shape) not in (3, 4) or space.dtype == "int32":
         return None
@@ -49,7 +49,7 @@ def _channels_first(shape: tuple[int, ...]) -> bool:
 
 
 def pixels(space: Box, value: Array) -> Array:
-    """Batched pictures as `float32[..., height, width, channels]`, bytes scaled to [0, 1]."""
+    """Batched images as `float32[..., height, width, channels]`, bytes scaled to [0, 1]."""
     axes = len(space.shape)
     if _channels_first(space.shape[-3:]):
         value = jnp.moveaxis(value, -3, -1)
@@ -61,12 +61,12 @@ def pixels(space: Box, value: Array) -> Array:
 
 
 def padded(x: Array, edge: int, value: float) -> Array:
-    """`[batch, height, width, channels]` with some rows and columns of a value around."""
+    """`[batch, height, width, channels]` padded by `edge` rows and columns of a constant."""
     return jnp.pad(x, ((0, 0), (edge, edge), (edge, edge), (0, 0)), constant_values=value) if edge else x
 
 
 def windows(x: Array, size: int, stride: int) -> list[Array]:
-    """What each place of a window that moves over `[batch, height, width, channels]` sees, row by row."""
+    """For each offset in a sliding window over `[batch, height, width, channels]`, the values there, row by row."""
     rows, columns = ((side - size) // stride * stride + 1 for side in x.shape[1:3])
     return [x[:, i : i + rows : stride, j : j + columns : stride] for i in range(size) for j in range(size)]
 
@@ -74,16 +74,16 @@ def windows(x: Array, size: int, stride: int) -> list[Array]:
 def convolve(x: Array, weight: Array, stride: int) -> Array:
     """The convolution of `[batch, height, width, channels]` with `[size, size, channels, outputs]`, without padding.
 
-    On a CPU as one product of matrices. XLA has a fast kernel for convolutions there, but not inside a loop, where all
-    learning is: in a scan, the gradient of `nature` for 32 pictures took 579 ms of one core by XLA's convolution and
-    takes 63 ms like this (65 and 68 outside of it; an EPYC with AVX-512, JAX 0.10.2, 2026-11-17).
+    On a CPU it is computed as one matrix product. XLA's fast CPU convolution is not used inside a loop, where all
+    learning happens: in a scan, the gradient of `nature` for 32 images took 579 ms of one core by XLA's convolution
+    and takes 63 ms like this (65 and 68 outside of a scan; an EPYC with AVX-512, JAX 0.10.2, 2026-11-17).
     """
     if jax.default_backend() != "cpu":
         layout = ("NHWC", "HWIO", "NHWC")
         return jax.lax.conv_general_dilated(x, weight, (stride, stride), "VALID", dimension_numbers=layout)
     size, _, channels, outputs = weight.shape
     if stride > 1 and size % stride == 0:
-        # Each block of stride x stride pixels becomes one with more channels: fewer and longer pieces to put together.
+        # Each block of stride x stride pixels becomes one with more channels: fewer and longer slices to concatenate.
         height, width = ((side - size) // stride + size // stride for side in x.shape[1:3])
         x = x[:, : height * stride, : width * stride].reshape(-1, height, stride, width, stride, channels)
         x = x.transpose(0, 1, 3, 2, 4, 5).reshape(-1, height, width, stride * stride * channels)
@@ -94,13 +94,13 @@ def convolve(x: Array, weight: Array, stride: int) -> Array:
 
 
 class Conv(eqx.Module):
-    """A convolution over `[batch, height, width, channels]` that starts orthogonal."""
+    """A convolution over `[batch, height, width, channels]`, initialised orthogonally."""
 
     weight: Array
     bias: Array
     stride: int = eqx.field(static=True)
     edge: int = eqx.field(static=True)
-    """Rows and columns of zeros around the picture."""
+    """Zero padding, in pixels."""
 
     def __init__(self, inputs: int, outputs: int, size: int, key: Array, *, stride: int = 1, edge: int = 0):
         flat = jax.nn.initializers.orthogonal(math.sqrt(2))(key, (size * size * inputs, outputs))
@@ -132,7 +132,7 @@ class Residual(eqx.Module):
 
 
 class PictureEncoder(eqx.Module):
-    """Convolutions and a dense layer over pictures of a space; `width` numbers come out, for any leading batch axes."""
+    """Convolutions and a dense layer over images of a space: a vector of `width`, for any leading batch axes."""
 
     sections: list[Any]
     dense: Linear
@@ -166,14 +166,14 @@ class PictureEncoder(eqx.Module):
 
 
 def features(sections: list[Any], x: Array) -> Array:
-    """What the convolutions make of `[batch, height, width, channels]`, flat."""
+    """The flattened output of the convolutions for `[batch, height, width, channels]`."""
     for section in sections:
         x = section(x) if isinstance(section, Residual) else jax.nn.relu(section(x))
     return jax.nn.relu(x).reshape(x.shape[0], -1)
 
 
 def fitting(kind: str, size: tuple[int, int, int]) -> str:
-    """Which of `LAYERS` an encoder has for pictures of a size; refuses those too small for what was asked."""
+    """Which of `LAYERS` an encoder uses for images of a size; refuses images too small for it."""
     side = min(size[:2])
     if kind == "auto":
         return "nature" if side >= 36 else "tiny"

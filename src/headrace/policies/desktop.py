@@ -7,7 +7,7 @@ from headrace.machine import Machine
 from headrace.policies.single_learner_coarse import share
 
 STALENESS = 2
-"""Versions a sampler may be behind: enough that neither side waits for the other's hand-over."""
+"""Weight versions a sampler may be behind: enough that neither side waits for the other."""
 
 
 def desktop(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:

@@ -10,7 +10,7 @@ from headrace.policies.single_learner_coarse import share
 
 
 def dual_device(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:
-    """`desktop` with the stages that write what acting reads apart from the rest of learning, on two devices."""
+    """`desktop` with the learning stages whose cells acting reads apart from the other ones, on two devices."""
     acting = {bound.cell for node in (*graph.where(domain="collect"), *graph.play.nodes) for bound in node.reads}
     learning = graph.where(domain="learn", role="learning")
     first = [node for node in learning if all(bound.cell not in acting for bound in node.writes)]
@@ -20,7 +20,7 @@ def dual_device(graph: Graph, machine: Machine, replicas: int | None = None) -> 
             f"policy 'dual_device' learns what acts apart from what judges, but {graph.algorithm} learns both in stage "
             f"'{learning[0].id}'; use desktop."
         )
-    # What both need of a batch before they learn from it is computed by both.
+    # Both compute what both need of a batch before they learn from it.
     ahead, behind = with_computed(graph, second), with_computed(graph, first)
     for own in (ahead, behind):
         for edge in graph.edges:
@@ -49,7 +49,7 @@ def dual_device(graph: Graph, machine: Machine, replicas: int | None = None) -> 
 
 
 def thirds(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Cores of the rest of learning, of what acts, and of the samplers, disjoint where there are enough.
+    """Cores of the critic's learner, of the actor's learner, and of the samplers, disjoint where there are enough.
 
     On few cores a sampler runs beside both learners: whichever waits for the other leaves it a core (1.13 times as
     fast as a sampler that keeps to one of the two; bench/desktop.py's SAC on 2 cores, 2026-11-16).

@@ -21,11 +21,7 @@ def environments(graph: Graph, machine: Machine, replicas: int | None = None) ->
         Fragment("environments", stepping, replicas=workers, device=machine.host),
         Fragment("acting", acting, device=devices[0]),
         *(
-            Fragment(
-                f"agent_{i}",
-                with_computed(graph, agent),
-                device=devices[i % len(devices)],
-            )
+            Fragment(f"agent_{i}", with_computed(graph, agent), device=devices[i % len(devices)])
             for i, agent in enumerate(agents)
         ),
     )
@@ -33,7 +29,7 @@ def environments(graph: Graph, machine: Machine, replicas: int | None = None) ->
 
 
 def independent(graph: Graph) -> list[list[Node]]:
-    """The learning stages in sets of which none reads or writes a cell that another one writes."""
+    """The learning stages in independent sets: no set reads or writes a cell that another set writes."""
     sets: list[list[Node]] = []
     for node in graph.where(domain="learn", kind="stage"):
         joined = [held for held in sets if any(_touch(node, other) for other in held)]

@@ -7,7 +7,7 @@ from headrace.graph import Fragment, Graph, Plan, cut
 from headrace.machine import Machine
 
 REPLAY_STALENESS = 1
-"""Versions a collector may be behind: off-policy learning does not mind, on-policy learning does."""
+"""Weight versions a collector may be behind, for off-policy learning."""
 
 
 def single_learner_coarse(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:

@@ -16,7 +16,7 @@ def single_learner_fine(graph: Graph, machine: Machine, replicas: int | None = N
 
 
 def apart(graph: Graph, machine: Machine, policy: str, workers: int, groups: int) -> Plan:
-    """A plan with the environments apart from everything else."""
+    """A plan with the environments in a fragment of their own."""
     stepping = tuple(node.id for node in graph.where(kind="env"))
     rest = tuple(node.id for node in graph.nodes if node.id not in stepping)
     fragments = (

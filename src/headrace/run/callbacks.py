@@ -1,4 +1,4 @@
-"""Callbacks: functions of the user's own that are told what happens in a run, and may stop it."""
+"""Callbacks: functions of the user's own called with the events of a run, which they may stop."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Literal
 from headrace.errors import CallbackError, UsageError, sentence
 from headrace.services.evaluate import Score
 
-Kind = Literal["metrics", "evaluation", "checkpoint"]
+EventKind = Literal["metrics", "evaluation", "checkpoint"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a callback is told."""
+    """The argument of a callback."""
 
-    kind: Kind
+    kind: EventKind
     """metrics (a row was written), evaluation (its row was written before it) or checkpoint."""
     row: Mapping[str, Any]
     """The newest row of metrics.jsonl; empty before the first."""
@@ -36,18 +36,18 @@ class Event:
 
 
 Callback = Callable[[Event], Any]
-"""What it returns does not matter: `event.stop()` stops a run."""
+"""Its return value is ignored: `event.stop()` stops a run."""
 
 
 class Callbacks:
-    """Those of one run, called one after the other where the run is driven."""
+    """The callbacks of one run, called one after the other in the process that drives it."""
 
     def __init__(self, functions: Iterable[Callback] = (), run: Path = Path(), config: Mapping[str, Any] | None = None):
         self.functions = list(functions)
         self.run = run
         self.config = MappingProxyType(dict(config or {}))
         self.stopped: str | None = None
-        """The callback that asked for the end."""
+        """Name of the callback that stopped the run."""
         self.failed: CallbackError | None = None
         """The first exception in one of them."""
 
@@ -56,7 +56,9 @@ class Callbacks:
         """Whether one of them stopped the run, or failed."""
         return self.stopped is not None or self.failed is not None
 
-    def tell(self, kind: Kind, row: Mapping[str, Any], score: Score | None, checkpoint: Path | None = None) -> None:
+    def call(
+        self, kind: EventKind, row: Mapping[str, Any], score: Score | None, checkpoint: Path | None = None
+    ) -> None:
         """Call every one of them; one that raises is not called again."""
         for function in list(self.functions):
 
@@ -77,7 +79,7 @@ class Callbacks:
 
 
 def check_callbacks(given: Any) -> list[Callback]:
-    """The callbacks asked for, if they are."""
+    """The callbacks asked for; refuses what is not a function of one argument."""
     functions = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     for function in functions:
         if not callable(function) or inspect.isclass(function):
@@ -87,10 +89,10 @@ def check_callbacks(given: Any) -> list[Callback]:
         except TypeError as error:
             raise UsageError(f"callback '{name_of(function)}' must take one argument, the event ({error}).") from None
         except ValueError:
-            continue  # written in C: it does not say
+            continue  # written in C: it has no signature
     return functions
 
 
 def name_of(function: Callback) -> str:
-    """What a person calls it."""
+    """The name of a callback in messages."""
     return getattr(function, "__qualname__", None) or type(function).__qualname__

@@ -1,4 +1,4 @@
-"""Checkpoints: safetensors and a JSON manifest, written aside, then renamed. Nothing is ever unpickled.
+"""Checkpoints: safetensors and a JSON manifest, written to a temporary folder, then renamed. Nothing is unpickled.
 
 RUN/checkpoints/000000012288/manifest.json      counters, names, sizes and sums of the files
                             /state.safetensors  every array by name
@@ -32,22 +32,22 @@ REMEDY = "remove that folder to use the one before it, or start a new run"
 
 
 def save(folder: Path, arrays: Tree, values: dict[str, Any]) -> Path:
-    """Write `folder`, whole or not at all; OSError says why not."""
-    aside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    """Write `folder` atomically; raises OSError if it cannot be written."""
+    temporary = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     try:
-        _write(_named(arrays), aside / ARRAYS)
-        files = {ARRAYS: {"bytes": (aside / ARRAYS).stat().st_size, "sha256": _sum(aside / ARRAYS)}}
-        (aside / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files, "values": values}, indent=2))
+        _write(_named(arrays), temporary / ARRAYS)
+        files = {ARRAYS: {"bytes": (temporary / ARRAYS).stat().st_size, "sha256": _sum(temporary / ARRAYS)}}
+        (temporary / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files, "values": values}, indent=2))
         for name in (ARRAYS, MANIFEST):
-            _flush(aside / name)
+            _flush(temporary / name)
         if folder.exists():
             shutil.rmtree(folder)
-        aside.rename(folder)
+        temporary.rename(folder)
         _flush(folder.parent)
     except BaseException:  # a full disk, or a second Ctrl-C
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     return folder
 
@@ -78,12 +78,12 @@ def load(folder: Path, like: Tree, whole: bool = True) -> tuple[Tree, dict[str, 
 
 
 def _grows(name: str) -> bool:
-    """Whether it is a part of a store, which holds fewer rows in the beginning."""
+    """Whether an array is part of a store, which holds fewer rows at first."""
     return "['rows']" in name and not name.startswith("['cells']")
 
 
 def read_values(folder: Path) -> dict[str, Any]:
-    """The plain values of a checkpoint, after its files were found whole."""
+    """The plain values of a checkpoint, after checking that its files are complete."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         version, values = manifest["format"], dict(manifest["values"])
@@ -118,7 +118,7 @@ def prune(run: Path) -> None:
 def _write(arrays: dict[str, Any], path: Path) -> None:
     try:
         save_file(arrays, path)
-    except SafetensorError as error:  # its own name for what the system refused
+    except SafetensorError as error:  # safetensors' own error for one of the system
         raise OSError(str(error).rpartition("I/O error: ")[2]) from None
 
 
@@ -141,7 +141,7 @@ def _sum(path: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Make sure it is on the disk before its name says so."""
+    """Flush a file to disk, before it is renamed."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -22,27 +22,27 @@ from headrace.run.record import read_metrics
 Floats = NDArray[np.float64]
 
 RESAMPLES = 2_000
-"""How often seeds are drawn again, as rliable does for its figures."""
+"""Bootstrap resamples, as rliable uses for its figures."""
 
 POINTS = 100
-"""Points of a curve: more than a picture of this size can show apart."""
+"""Points of a curve: more than a picture of this size can resolve."""
 
 EVALUATED, TRAINED = RETURNS = "eval/mean_reward", "rollout/ep_rew_mean"
 
 INCIDENTAL = {"seed", "headrace", "settings", "tuned", "goal", "options"}
-"""What of a config may differ between the seeds of one training."""
+"""Config fields that may differ between the seeds of one training."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a comparison needs of a run."""
+    """The data of a run that a comparison needs."""
 
     path: Path
     config: RunConfig
     steps: Floats
     seconds: Floats
     returns: Floats
-    """Of the evaluations, or of the episodes trained in where there were none."""
+    """Returns of the evaluations, or of training episodes where there were none."""
     evaluated: bool
 
 
@@ -57,7 +57,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Runs that differ in nothing but their seed."""
 
     name: str
@@ -97,11 +97,11 @@ def interval(scores: Floats, share: float = 0.95, resamples: int = RESAMPLES) ->
 
 
 def read_runs(paths: Sequence[Path], say: Callable[[str], object] = print) -> list[Trained]:
-    """The returns of runs as they went on: of their evaluations if all have some, of the episodes trained in if not.
+    """The returns of runs over time: of their evaluations if all have some, else of training episodes.
 
     Runs without any are left out.
     """
-    configs = {path: RunConfig.read(path) for path in paths}  # refuses what is no run
+    configs = {path: RunConfig.read(path) for path in paths}  # refuses a folder that is not a run
     rows = {path: read_metrics(path) for path in paths}
     short = [path for path, of in rows.items() if not any(row.get(key) is not None for row in of for key in RETURNS)]
     if len(short) == len(rows):
@@ -128,14 +128,14 @@ def _read(path: Path, config: RunConfig, rows: list[dict[str, Any]], evaluated: 
 
 
 def _score(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What tells one evaluation from the next."""
+    """A value that is different for each evaluation."""
     return row.get("eval/version"), row[EVALUATED], row.get("eval/std_reward")
 
 
-def groups_of(runs: Sequence[Trained], say: Callable[[str], object] = print) -> list[Group]:
-    """Runs that differ in nothing but their seed together; where a name alone would not do, it says in what.
+def groups_of(runs: Sequence[Trained], say: Callable[[str], object] = print) -> list[SeedGroup]:
+    """Group runs that differ only in their seed; names include what differs where they would be ambiguous.
 
-    Of several runs of one seed the last counts: the same seed is no further evidence.
+    Of several runs of one seed the last counts: the same seed is not independent evidence.
     """
     held: dict[str, dict[int, Trained]] = {}
     for run in runs:
@@ -145,11 +145,11 @@ def groups_of(runs: Sequence[Trained], say: Callable[[str], object] = print) -> 
         seeds[run.config.seed] = run
     members = [list(seeds.values()) for seeds in held.values()]
     whats = [_what(group[0].config) for group in members]
-    return [Group(_name(what, whats), tuple(group)) for what, group in zip(whats, members, strict=True)]
+    return [SeedGroup(_name(what, whats), tuple(group)) for what, group in zip(whats, members, strict=True)]
 
 
 def _what(config: RunConfig) -> dict[str, Any]:
-    """Everything that makes runs more than seeds of one another."""
+    """The config without what may differ between seeds."""
     fields = {name: value for name, value in asdict(config).items() if name not in INCIDENTAL}
     return fields | config.settings | {"algorithm": config.algorithm.rpartition(":")[2]}
 

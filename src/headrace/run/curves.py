@@ -9,13 +9,13 @@ from typing import Any
 
 from headrace.errors import UsageError
 from headrace.extras import needed
-from headrace.run.compare import Group
+from headrace.run.compare import SeedGroup
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's, which people with any colour vision tell apart; without their yellow, which white swallows."""
+"""Okabe and Ito's, which people with any colour vision can distinguish; without the yellow, which is faint on white."""
 
 STYLES = ("-", "--", ":", "-.")
-"""When the colours are used up."""
+"""Used when the colours run out."""
 
 AXES = {"steps": "environment steps", "seconds": "wall time (s)"}
 
@@ -29,7 +29,7 @@ def check_picture(file: str) -> None:
     needed("matplotlib", "plot", f"--out {file}")
 
 
-def draw(groups: Sequence[Group], file: str) -> None:
+def draw(groups: Sequence[SeedGroup], file: str) -> None:
     """Write the picture: a row for each environment, against steps on the left and against time on the right."""
     figures: Any = importlib.import_module("matplotlib.figure")
     envs = list(dict.fromkeys(group.runs[0].config.env for group in groups))
@@ -68,5 +68,5 @@ def draw(groups: Sequence[Group], file: str) -> None:
         raise UsageError(f"'{file}' cannot be written ({error.strerror}); choose another --out.") from None
 
 
-def _whence(groups: Sequence[Group]) -> str:
+def _whence(groups: Sequence[SeedGroup]) -> str:
     return "evaluated" if groups[0].runs[0].evaluated else "while training"

@@ -32,12 +32,12 @@ CONFIG = "config.json"
 MEMBERS = "processes.json"
 
 LATEST = "latest"
-"""What the newest run under runs/ is called on the command line."""
+"""The command line's name for the newest run under runs/."""
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that says what a run is."""
+    """Everything that defines a run."""
 
     algorithm: str
     """Where its class is found: `module:name`."""
@@ -55,12 +55,12 @@ class RunConfig:
     goal: dict[str, Any] = field(default_factory=dict)
     """When it is over."""
     options: dict[str, Any] = field(default_factory=dict)
-    """What else was asked for: `--no-eval` and the like."""
+    """Other options asked for, such as `--no-eval`."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     env_spec: dict[str, Any] = field(default_factory=dict)
     """Of an environment that was given as an object: its spec, as `Recipe.to_json` writes it."""
     action_scale: float | None = None
-    """How far actions reach where they have no bounds."""
+    """Bound for actions where the environment gives none."""
 
     def make_recipe(self, env: Any = None) -> Any:
         """The environment of this run with its arguments; `env` where the user names or gives it."""
@@ -78,13 +78,13 @@ class RunConfig:
         return recipe(given, None if own else recorded.kwargs, scale)
 
     def write(self, directory: Path, plan: dict[str, Any]) -> None:
-        """Make the run directory, or replace what it says."""
+        """Write config.json and plan.json, making the run directory if needed."""
         directory.mkdir(parents=True, exist_ok=True)
         write_whole(directory / CONFIG, json.dumps(asdict(self), indent=2) + "\n")
         write_whole(directory / "plan.json", json.dumps(plan, indent=2) + "\n")
 
     def check(self) -> None:
-        """Refuse what no run recorded: other types, and text that a terminal would not show as it is."""
+        """Refuse a config with wrong types, or with text that a terminal would not show verbatim."""
         for name, hint in get_type_hints(RunConfig).items():
             value = getattr(self, name)
             kind = dict if get_origin(hint) is dict else hint
@@ -100,7 +100,7 @@ class RunConfig:
 
     @staticmethod
     def read(directory: Path) -> RunConfig:
-        """The config of a run directory. It may be anybody's: it is text and numbers, whatever it names."""
+        """The config of a run directory. It may come from anyone: nothing that it names is imported."""
         try:
             held = json.loads((directory / CONFIG).read_text())
             if not isinstance(held, dict):
@@ -133,7 +133,7 @@ def find_run(text: str) -> Path:
     return newest_run() if text == LATEST and not (Path(text) / CONFIG).exists() else Path(text)
 
 
-def describe(algorithm: Algorithm[Any]) -> tuple[str, dict[str, Any]]:
+def algorithm_record(algorithm: Algorithm[Any]) -> tuple[str, dict[str, Any]]:
     """Where the algorithm's class is found, and its settings as plain JSON."""
     return object_path(type(algorithm)), config_to_json(algorithm.config)
 

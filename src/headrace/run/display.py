@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a panel in a terminal, a line written anew in a notebook, lines elsewhere."""
+"""The progress display: a panel in a terminal, a line updated in place in a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STARTING = "starting: processes begin, programs are compiled"
 
 
 class Display:
-    """Shows each line of metrics; `None` for `wanted` means if somebody watches."""
+    """Shows each line of metrics; `wanted=None` means only in a terminal or notebook."""
 
     def __init__(self, title: str, goal: StopRule, wanted: bool | None = None):
         self.title = title
@@ -36,7 +36,7 @@ class Display:
             self.live.start(refresh=True)
 
     def say(self, notice: str) -> None:
-        """Tell a person something that happened."""
+        """Print a notice."""
         if not self.silent:
             self.console.print(f"headrace: {notice}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
@@ -45,13 +45,13 @@ class Display:
         if self.live is not None:
             self.live.update(self._panel(line, best, last))
         elif self.line is not None:
-            self.line.write(f"{self.title}: {plain(line, self._way(line, last)).strip()}")
+            self.line.write(f"{self.title}: {log_line(line, self._way(line, last)).strip()}")
         elif not self.silent and (last or line["time/elapsed_s"] - self.printed >= PLAIN_SECONDS):
             self.printed = line["time/elapsed_s"]
-            print(plain(line, self._way(line, last)), file=sys.stderr, flush=True)
+            print(log_line(line, self._way(line, last)), file=sys.stderr, flush=True)
 
     def _way(self, line: dict[str, Any], last: bool) -> str:
-        """How much of the way is done and how long the rest will take, where that is known."""
+        """Progress and time left, where known."""
         if not self.goal.bounded:
             return ""
         steps, elapsed = line["time/env_steps"], line["time/elapsed_s"]
@@ -102,19 +102,19 @@ class Display:
         return Panel(content, title=self.title, subtitle=str(self.goal), expand=False, border_style="cyan")
 
     def close(self) -> None:
-        """Let go of the terminal; what was shown last stays."""
+        """Release the terminal; the last panel stays."""
         if self.live is not None:
             self.live.stop()
 
 
 class NotebookLine:
-    """An output of a notebook's cell that is written anew in place."""
+    """An output of a notebook's cell that is updated in place."""
 
     def __init__(self) -> None:
         self.handle: Any = None
 
     def write(self, text: str) -> None:
-        display: Any = importlib.import_module("IPython.display").display  # there, or this were no notebook
+        display: Any = importlib.import_module("IPython.display").display  # always installed in a notebook
         held = {"text/plain": text}
         if self.handle is None:
             self.handle = display(held, raw=True, display_id=True)
@@ -128,7 +128,7 @@ def in_notebook() -> bool:
     return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
 
 
-def plain(line: dict[str, Any], way: str = "") -> str:
+def log_line(line: dict[str, Any], way: str = "") -> str:
     """A line of metrics for a log."""
     return (
         f"{line['time/elapsed_s']:7.0f} s  steps {number(line['time/env_steps']):>7}  "

@@ -1,7 +1,7 @@
-"""The actor as a file that others run: ONNX, or StableHLO as JAX serialises it.
+"""Exports the actor as ONNX, or as StableHLO serialised by JAX.
 
-What goes in is what the environment shows, what comes out what it takes: normaliser and bounds are inside. The number
-of observations is left open.
+Inputs and outputs are in the environment's own spaces: normaliser and bounds are part of the model. The batch size is
+open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.extras import needed
 from headrace.files import write_whole
 from headrace.graph import Graph
 from headrace.services.evaluate import Player
-from headrace.types import Dict, Discrete, MultiDiscrete, Space, native, shown, taken
+from headrace.types import Dict, Discrete, MultiDiscrete, Space, from_native_obs, native_action, native_obs
 from headrace.version import __version__
 
 FORMATS = ("onnx", "stablehlo")
@@ -62,8 +62,8 @@ def export_actor(graph: Graph, cells: Mapping[str, Cell], file: Path, form: str 
 
 
 def _inputs(graph: Graph) -> dict[str, jax.ShapeDtypeStruct]:
-    """What one observation is, by the names of its parts."""
-    leaves = jax.tree_util.tree_leaves_with_path(shown(graph.spec.observation))
+    """The shapes of one observation, by the names of its parts."""
+    leaves = jax.tree_util.tree_leaves_with_path(native_obs(graph.spec.observation))
     return {
         ".".join(key.key for key in path if isinstance(key, DictKey)) or "observation": leaf for path, leaf in leaves
     }
@@ -75,11 +75,11 @@ def _function(graph: Graph, player: Player) -> Callable[..., Any]:
     rng = PassRng(jnp.asarray(player.bases), jnp.uint32(0))
 
     seen = graph.spec.observation
-    whole = jax.tree.structure(shown(seen))
+    whole = jax.tree.structure(native_obs(seen))
 
     def play(*parts: Any) -> Any:
-        obs = jax.tree.leaves(taken(seen, jax.tree.unflatten(whole, parts)))
-        return native(graph.spec.action, read(player.modules, {"env.observe": obs}, rng), jnp)
+        obs = jax.tree.leaves(from_native_obs(seen, jax.tree.unflatten(whole, parts)))
+        return native_action(graph.spec.action, read(player.modules, {"env.observe": obs}, rng), jnp)
 
     return play
 
@@ -91,7 +91,7 @@ Exported = tuple[bytes, Callable[..., Any]]
 def _onnx(graph: Graph, play: Callable[..., Any], inputs: dict[str, jax.ShapeDtypeStruct]) -> Exported:
     jax2onnx, onnxruntime = _need("jax2onnx"), _need("onnxruntime")
     batches = [jax.ShapeDtypeStruct(("batch", *leaf.shape), leaf.dtype) for leaf in inputs.values()]
-    logging.getLogger("onnx_ir").setLevel(logging.ERROR)  # it warns of what it leaves out on purpose
+    logging.getLogger("onnx_ir").setLevel(logging.ERROR)  # it warns about intended omissions
     try:
         model = jax2onnx.to_onnx(
             play, batches, model_name="actor", opset=OPSET, input_names=list(inputs), output_names=["action"]
@@ -100,7 +100,7 @@ def _onnx(graph: Graph, play: Callable[..., Any], inputs: dict[str, jax.ShapeDty
         model.doc_string = f"plays {graph.spec.id} without exploring; actions as the environment takes them"
         data = model.SerializeToString()
         session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    except Exception as error:  # whatever a converter meets in code that it does not know
+    except Exception as error:  # a converter may raise anything on operations it does not support
         raise UsageError(
             f"this actor cannot be exported as onnx ({sentence(error)}); try --format stablehlo."
         ) from error
@@ -121,7 +121,7 @@ def _stablehlo(graph: Graph, play: Callable[..., Any], inputs: dict[str, jax.Sha
 
 
 def _compare(exported: Callable[..., Any], play: Callable[..., Any], seen: Space, form: str) -> None:
-    """Refuse what does not play as the original does: a converter is others' code, and long."""
+    """Refuse an export whose actions differ from the original's: converters may have bugs."""
     draw = np.random.default_rng(0)
     parts = jax.tree.leaves(_sample(draw, seen))
     for count in (1, TRIED):
@@ -130,13 +130,13 @@ def _compare(exported: Callable[..., Any], play: Callable[..., Any], seen: Space
         if theirs.shape != ours.shape:
             raise UsageError(f"the {form} actor gives {theirs.shape}, the original {ours.shape}: it is not written.")
         apart = np.abs(theirs.astype(float) - ours) > TOLERANCE * np.maximum(1.0, np.abs(ours))
-        if np.mean(apart) > 0.1:  # of choices, one may be so close that rounding decides
+        if np.mean(apart) > 0.1:  # of discrete actions one may be so close that rounding decides
             raise UsageError(f"the {form} actor does not play as the original does; it is not written.")
 
 
 def _sample(draw: np.random.Generator, space: Space) -> Any:
-    """Observations that the environment might show."""
-    leaf = shown(space)
+    """Random observations of the space."""
+    leaf = native_obs(space)
     match space:
         case Dict(items):
             return {name: _sample(draw, part) for name, part in items}

@@ -1,4 +1,4 @@
-"""Starting a run: what was asked for is settled, tuned, planned, and driven to its goal."""
+"""Starting a run: resolve what was asked for, tune, plan, and drive it to its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headrace.graph import Plan
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.run import checkpoint
 from headrace.run.callbacks import Callback, Callbacks, check_callbacks
-from headrace.run.directory import RunConfig, describe
+from headrace.run.directory import RunConfig, algorithm_record
 from headrace.run.display import Display
 from headrace.run.run import Run
 from headrace.run.session import Session, interruptible
@@ -43,7 +43,7 @@ from headrace.tune.refine import Refinement
 from headrace.types import tree_bytes
 
 NO_TUNE = "HEADRACE_NO_TUNE"
-"""A variable that, set, keeps `train` from tuning, as `--no-tune` does."""
+"""Environment variable that disables tuning, as `--no-tune` does."""
 
 P = ParamSpec("P")
 Training = Generator[Session, None, Run]
@@ -103,7 +103,7 @@ def training(
         algorithm, env, policy, runtime, replicas, staleness, seed, out, resume, network, wanted
     )
     config = replace(config, goal=asdict(goal), options={name: kept[name] for name in sorted(kept) if name != "debug"})
-    if not RUNTIMES[config.runtime].spawns and wanted.watched:
+    if not RUNTIMES[config.runtime].spawns and wanted.has_viewer:
         raise UsageError("--view and --record-every need a process of their own; use the processes runtime.")
     if config.policy == "auto":
         say = (lambda text: None) if progress is False else _say
@@ -124,7 +124,7 @@ def training(
         say = (lambda text: None) if progress is False else _say
         choice = tuned(made, env, config.policy, replicas=config.replicas, staleness=config.staleness, say=say)
         made = choice.settle(made)
-        config = replace(config, settings=describe(made)[1], replicas=choice.replicas, tuned=choice.to_json())
+        config = replace(config, settings=algorithm_record(made)[1], replicas=choice.replicas, tuned=choice.to_json())
         graph = graphs.trace(made, graph.spec.with_envs(made.config.num_envs))
         whole = distribute(graph, config.policy, config.replicas, config.staleness)
     if choice is not None:
@@ -178,9 +178,9 @@ def training(
         except HeadraceError:
             if running.progress.learned:
                 running.stop(at_once=True)
-                session.save()  # what was learned until then is not lost
+                session.save()  # keep what was learned until then
             elif fresh:
-                shutil.rmtree(directory)  # it never got anywhere: leave nothing half-written
+                shutil.rmtree(directory)  # nothing was trained: leave no half-written run
             raise
         finally:
             display.close()
@@ -197,7 +197,7 @@ def training(
 
 
 def _left(directory: Path) -> str:
-    """What is left of a run that was stopped at once, and what to do."""
+    """What remains of a run that was stopped at once, and how to resume it."""
     try:
         checkpoint.newest(directory)
     except CheckpointError:
@@ -206,7 +206,7 @@ def _left(directory: Path) -> str:
 
 
 def _last_good(directory: Path) -> str:
-    """What is left of a run that has diverged, and what to do."""
+    """What remains of a run that has diverged, and what to do."""
     try:
         kept = f"the last good checkpoint is {checkpoint.newest(directory)}"
     except CheckpointError:
@@ -256,7 +256,7 @@ def tuned(
     anew: bool = False,
     say: Callable[[str], Any] = print,
 ) -> Choice:
-    """What the tuner chooses for this machine: as remembered, or measured (`anew` in any case)."""
+    """What the tuner chooses for this machine: as remembered, or measured (always measured with `anew`)."""
     machine = Machine.detect()
     policy = policy or default_policy(trace(algorithm, env))
     found = None if anew else cached(algorithm, env, policy, machine, replicas, staleness)
@@ -284,13 +284,13 @@ def _refined(
     repeat: int,
     measured: float,
 ) -> None:
-    """Freeze what proved best on the running system: for this run and for the next like it."""
+    """Save the choice that was best on the running system, for this run and later runs like it."""
     frozen = replace(choice, repeat=repeat, refined=True, measured=round(measured, 1))
     try:
         replace(config, tuned=frozen.to_json()).write(directory, frozen.place(whole).to_json())
     except OSError as error:
         _say(f"headrace: could not write {directory} ({error.strerror}); training goes on.")
-    if choice.expected is not None:  # otherwise little was measured, and the next run shall try again
+    if choice.expected is not None:  # else too little was measured, and the next run measures again
         remember(frozen, asked, env, config.policy, Machine.detect(), *given)
 
 
@@ -299,5 +299,5 @@ def _say(text: str) -> None:
 
 
 def _kept(leaf: Any) -> Any:
-    """A copy that no program will take back."""
+    """A copy that is not donated to a program."""
     return jax.numpy.array(leaf, copy=True) if eqx.is_array(leaf) else leaf

@@ -26,11 +26,11 @@ WINDOW = 100
 
 
 EVENTS = "headrace"
-"""What stands before the name of a file of events, so that tensorboardX has it opened by `EventFiles`."""
+"""Prefix of event file names that makes tensorboardX open them through `EventFiles`."""
 
 
 class Appended:
-    """A file to which pieces are appended whole: where the disk is full they are left out, and the run goes on."""
+    """A file that is appended to atomically: where the disk is full, pieces are dropped and the run goes on."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -38,7 +38,7 @@ class Appended:
         self.refused = False
 
     def append(self, piece: bytes) -> None:
-        """Write a piece or nothing; the first of several that are refused is told."""
+        """Write a piece or nothing; the first of consecutive failures is reported."""
         end = os.fstat(self.file.fileno()).st_size
         try:
             if self.file.write(piece) < len(piece):
@@ -55,7 +55,7 @@ class Appended:
 
 
 class EventFile:
-    """A file of TensorBoard events. Left to itself tensorboardX stops reading its queue, and whoever fills it hangs."""
+    """A file of TensorBoard events. tensorboardX's own would stop reading its queue after an error and hang."""
 
     def __init__(self, path: Path):
         self.file = Appended(path)
@@ -86,7 +86,7 @@ register_writer_factory(EVENTS, EventFiles())
 
 
 class Recorder:
-    """Collects what happens and writes it down; it never holds up training."""
+    """Collects episodes, evaluations and metrics and writes them; it never blocks training."""
 
     def __init__(self, directory: Path, elapsed: float = 0.0, env_steps: int = 0):
         self.path = directory / "metrics.jsonl"
@@ -99,18 +99,18 @@ class Recorder:
         self.started = (elapsed, env_steps)
         self.last: dict[str, Any] = {}
         self.log_info: Sequence[str] = ()
-        """What is logged of the info at the end of an episode, besides `is_success`."""
+        """Info keys logged at the end of an episode, besides `is_success`."""
         self.met: set[str] = set()
-        """Of these, what an episode had."""
+        """Those of them that appeared in an episode."""
 
     def episodes(self, finished: list[Episode]) -> None:
-        """Take in finished episodes."""
+        """Add finished episodes."""
         self.recent.extend(finished)
         for episode in finished if len(self.met) < len(self.log_info) else ():
             self.met |= episode.info.keys() & set(self.log_info)
 
     def evaluated(self, score: Score) -> bool:
-        """Take in an evaluation; True if it is the best so far."""
+        """Add an evaluation; True if it is the best so far."""
         self.score = score
         better = score.mean_reward > self.best
         self.best = max(self.best, score.mean_reward)
@@ -135,13 +135,13 @@ class Recorder:
             "eval/mean_ep_length": self.score.mean_ep_length if self.score else None,
             "eval/version": self.score.version if self.score else None,
         }
-        measured = {f"rollout/{name}": self._said(name) for name in self.log_info}
-        measured["rollout/success_rate"] = self._said(SUCCESS)
+        measured = {f"rollout/{name}": self._info_mean(name) for name in self.log_info}
+        measured["rollout/success_rate"] = self._info_mean(SUCCESS)
         measured["eval/success_rate"] = self.score.success_rate if self.score else None
         line |= {name: value for name, value in measured.items() if value is not None}
         line |= {f"train/{name}": float(value) for name, value in progress.metrics.items()}
         line |= {name: round(value, 4) for name, value in (figures or {}).items()}
-        # JSON has no other numbers: what was measured and is not finite is null, as what is not there yet.
+        # JSON has no NaN or infinity: they become null, like metrics that do not exist yet.
         line = {name: value if value is None or math.isfinite(value) else None for name, value in line.items()}
         self.file.append(json.dumps(line).encode() + b"\n")
         for name, value in line.items():
@@ -150,8 +150,8 @@ class Recorder:
         self.last = line
         return line
 
-    def _said(self, name: str) -> float | None:
-        """The mean of what recent episodes that say it said of themselves."""
+    def _info_mean(self, name: str) -> float | None:
+        """The mean of an info key over the recent episodes that have it."""
         return _mean([episode.info[name] for episode in self.recent if name in episode.info])
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
 
 
 def _keep_until(path: Path, env_steps: int) -> None:
-    """Drop what was recorded after the checkpoint that a run goes on from."""
+    """Drop what was recorded after the checkpoint that a run resumes from."""
     if path.exists():
         lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
         kept = [line for line in lines if json.loads(line)["time/env_steps"] <= env_steps]

@@ -1,7 +1,7 @@
-"""What a run recorded, made again. A run is data, perhaps a stranger's: nothing is imported because it says so.
+"""Rebuilds what a run recorded. A run is data, perhaps from someone else: nothing is imported because it says so.
 
 Built-in algorithms and policies, and environments of installed packages, are found by the names it recorded. A file,
-class or function of the user's own is taken from the user alone, who names it anew, and must be what was recorded.
+class or function of the user's own must be named again by the user, and must match the record.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from headrace.settings.objects import nameless, object_path, same_object
 from headrace.settings.values import from_json, functions, parse, plain
 
 OPTIONS = ("algorithm", "env", "network", "policy")
-"""What has a word of its own on the command line and in Python; other settings are given by --set."""
+"""Settings with an option of their own on the command line and in Python; others are given by --set."""
 
 BUILT_IN: dict[str, type[Algorithm[Any]]] = {object_path(kind): kind for kind in ALGORITHMS.values()}
 
 
 @dataclass(frozen=True)
 class Named:
-    """What the user names of what a run was made with."""
+    """The user's own code that a run was made with, named by the user."""
 
     algorithm: type[Algorithm[Any]] | Algorithm[Any] | None = None
     env: EnvLike | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Functions among the settings, and any other that is to be compared."""
+    """Settings that are functions, and others to compare with the record."""
     policy: str | None = None
 
 
 def restore(
     directory: Path, config: RunConfig, named: Named, command: str = "eval"
 ) -> tuple[Algorithm[Any], EnvLike, str]:
-    """The algorithm, the environment and the policy of a run; `command` is what the user wants of it."""
+    """The algorithm, the environment and the policy of a run; `command` is the command line's, for messages."""
     return _Recorded(directory, config, named, command).restore()
 
 
 def command_for(directory: Path, command: str, folder: Path | None = None) -> str:
-    """What to type for a command on a run, or on the folder of its seeds, everything of the user's own named."""
+    """What to type for a command on a run, or on the folder of its seeds, with all user code named."""
     recorded = _Recorded(folder or directory, RunConfig.read(directory), Named(), command)
     try:
         recorded.look()
@@ -69,7 +69,7 @@ class _Recorded:
         return kind(from_json(kind.config_type, settings)), env, policy
 
     def look(self) -> tuple[type[Algorithm[Any]] | None, dict[str, Any], EnvLike | None, str]:
-        """What is found of the run; the rest is in `missing`."""
+        """Find what can be found of the run; the rest is in `missing`."""
         config, named = self.config, self.named
         kind = self._kind()
         settings = self._settings(kind)
@@ -93,7 +93,7 @@ class _Recorded:
     def _settings(self, kind: type[Algorithm[Any]] | None) -> dict[str, Any]:
         """The recorded settings, with the functions that the user gave in place of their names."""
         recorded, given = dict(self.config.settings), dict(self.named.settings)
-        if kind is None:  # which of them are functions, nobody can say yet: these look like it
+        if kind is None:  # which are functions is unknown without the class: these look like it
             paths = {name: path for name, path in recorded.items() if isinstance(path, str) and _is_path(path)}
             self.missing |= {name: path for name, path in paths.items() if name not in given}
             return recorded
@@ -122,7 +122,7 @@ class _Recorded:
         given = recipe(self.named.env)
         if given is not None:
             self._check("env", env_id(given), config.env)
-            if isinstance(given, Recipe) and self.command == "train":  # playing with other arguments is fair
+            if isinstance(given, Recipe) and self.command == "train":  # playing with other arguments is allowed
                 told = given.to_json()
                 asked = {"env_kwargs": told["kwargs"], "env_spec": told["spec"], "action_scale": told["action_scale"]}
                 for what, value in asked.items():
@@ -135,7 +135,7 @@ class _Recorded:
         return None
 
     def _check(self, what: str, given: str, recorded: str) -> None:
-        """Refuse something else than was recorded; what has no name cannot be compared."""
+        """Refuse what differs from the record; objects without a name cannot be compared."""
         if not (nameless(given) or nameless(recorded) or same_object(given, recorded)):
             self._refuse(what, given, recorded)
 
@@ -172,7 +172,7 @@ class _Recorded:
         return shlex.join(words)
 
     def _given(self) -> dict[str, str]:
-        """What the user has named already, as it was recorded."""
+        """What the user has named already, as recorded."""
         named, config = self.named, self.config
         recorded = {"algorithm": config.algorithm, "env": config.env, "policy": config.policy} | config.settings
         given = {"algorithm": named.algorithm, "env": named.env, "policy": named.policy} | dict(named.settings)
@@ -196,6 +196,6 @@ def _is_path(text: str) -> bool:
 
 
 def _last(path: str) -> str:
-    """What a thing is probably called in the user's script."""
+    """The probable name of an object in the user's script."""
     name = path.rpartition(":")[2].rpartition(".")[2]
     return name if name.isidentifier() else "..."

@@ -1,4 +1,4 @@
-"""Finished and interrupted runs, as a user has them."""
+"""Finished and interrupted runs, for the user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import equinox as eqx
 
 import headrace.graph as graphs
 from headrace.api import find_kind
-from headrace.compile.cells import cell_shapes, held, make_cells
+from headrace.compile.cells import cell_shapes, is_array_or_shape, make_cells
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import describe_env
@@ -42,7 +42,7 @@ class Run:
         self.interrupted = False
         self.reached = False
         self.stopped: str | None = None
-        """The callback that stopped it."""
+        """Name of the callback that stopped it."""
         self._actor: Actor | None = None
 
     def __repr__(self) -> str:
@@ -61,7 +61,7 @@ class Run:
 
     @property
     def actor(self) -> Actor:
-        """The trained actor: observations in, actions out; made once for the cells as they are."""
+        """The trained actor: observations in, actions out; made once for the current cells."""
         if self._actor is None or not self._actor.acts_for(self.cells):
             self._actor = Actor(self.graph, self.cells)
         return self._actor
@@ -92,22 +92,22 @@ class Run:
     ) -> Run:
         """The run in a directory, as its newest checkpoint (or its best evaluation) left it.
 
-        A run is data: a class or function of your own that it was made with is not imported because it says so. Give it
-        anew, as `algorithm`, `env` or `network`.
+        A run is data: a class or function of your own that it was made with is not imported because it says so. Pass it
+        again, as `algorithm`, `env` or `network`.
         """
         return load_run(path, name_own(algorithm, env, network), best)
 
 
 def load_run(path: str | Path, named: Named, best: bool = False, command: str = "eval") -> Run:
-    """The run in a directory, for a command, with what the user names of it."""
+    """The run in a directory, for a command, with the user's own code in `named`."""
     keep_compiled()
     directory = Path(path)
     config = RunConfig.read(directory)
     algorithm, env, _ = restore(directory, config, named, command)
     graph = graphs.trace(algorithm, describe_env(env, algorithm.config.num_envs))
-    # The numbers come from the checkpoint; the best has but those of the actor.
+    # Values come from the checkpoint; the best one has only the actor's.
     cells = make_cells(algorithm, graph, config.seed) if best else cell_shapes(algorithm, graph)
-    arrays, static = eqx.partition(cells, held)
+    arrays, static = eqx.partition(cells, is_array_or_shape)
     folder = directory / "best" if best else checkpoint.newest(directory)
     if best:
         played = {bound.cell: arrays[bound.cell].module for bound in graph.play.reads}
@@ -126,6 +126,6 @@ def name_own(
     settings: Mapping[str, Any] = MappingProxyType({}),
     policy: str | None = None,
 ) -> Named:
-    """What the user names of what a run was made with."""
+    """The user's own code that a run was made with, as `Named`."""
     given = algorithm if algorithm is None or isinstance(algorithm, Algorithm) else find_kind(algorithm)
     return Named(given, env, {**settings, **({} if network is None else {"network": network})}, policy)

@@ -15,7 +15,7 @@ from headrace.run.directory import CONFIG, new_directory
 from headrace.run.launch import Training, drive, training
 from headrace.run.run import Run
 from headrace.run.session import EVAL_SHARE, Session
-from headrace.runtimes.together import Together, alike
+from headrace.runtimes.together import SeedBatch, alike
 
 
 def train_seeds(
@@ -77,7 +77,7 @@ def train_seeds(
 
 
 def _start(one: Training, stack: ExitStack) -> Session | Run:
-    """A training at its first cycle, or its run if there is nothing more to do; closed with the stack."""
+    """A training advanced to its first cycle, or its run if there is nothing to do; closed with the stack."""
     stack.callback(one.close)
     try:
         return next(one)
@@ -97,7 +97,7 @@ def _loops(started: Sequence[Session | Run]) -> list[Any]:
 def _in_step(trainings: Sequence[Training], sessions: Sequence[Session]) -> list[Run]:
     """Drive all of them with one program until the last has ended."""
     loops: list[Any] = [session.runtime for session in sessions]
-    together = Together(loops)
+    together = SeedBatch(loops)
     for session in sessions:
         session.eval_share = EVAL_SHARE / len(sessions)
     going, runs, failed = list(range(len(loops))), dict[int, Run](), list[HeadraceError]()

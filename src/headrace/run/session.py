@@ -1,4 +1,4 @@
-"""A session drives a runtime to its goal, looking in on it to log, evaluate and save."""
+"""A session drives a runtime until its stop rule holds, and logs, evaluates and saves on the way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EVAL_SHARE = 0.05
 
 
 class Session:
-    """Drives a runtime to its goal, looking in on it to log, evaluate, save and tell the callbacks."""
+    """Drives a runtime until its stop rule holds; logs, evaluates, saves and calls the callbacks."""
 
     def __init__(
         self,
@@ -78,31 +78,22 @@ class Session:
         display: Display,
         refine: Callable[[], str | None] | None = None,
     ) -> Iterator[Session]:
-        """Run until the goal: yields itself wherever its runtime is to be advanced, by whoever drives it.
+        """Run until the stop rule holds: yields itself wherever the caller is to advance its runtime.
 
-        `evaluators` makes an evaluator, None if nothing is to be evaluated. `refine` is called between two looks and
-        may have something to say.
+        `evaluators` makes an evaluator, None if nothing is to be evaluated. `refine` is called after each
+        advance and may return a notice.
         """
         with ExitStack() as held:
-            self.begin(partial(_held, held, evaluators) if evaluators else None, eval_every, display, refine)
+            evaluators = partial(_held, held, evaluators) if evaluators else None
+            self.evaluators, self.eval_every, self.display, self.refine = evaluators, eval_every, display, refine
+            self.evaluator = None if evaluators is None or self.runtime.evaluates else evaluators()
+            self.evaluating, self.first = 0.0, True
+            self.evaluated_at = self.runtime.progress.env_steps
+            self.logged = self.saved = self.elapsed
             while not self.over:
                 yield self
                 self.look()
             self.end()
-
-    def begin(
-        self,
-        evaluators: Callable[[], Evaluator] | None,
-        eval_every: int | None,
-        display: Display,
-        refine: Callable[[], str | None] | None = None,
-    ) -> None:
-        """What `look` and `end` need; `evaluators` as for `train`, but closed by the caller."""
-        self.evaluators, self.eval_every, self.display, self.refine = evaluators, eval_every, display, refine
-        self.evaluator = None if evaluators is None or self.runtime.evaluates else evaluators()
-        self.evaluating, self.first = 0.0, True
-        self.evaluated_at = self.runtime.progress.env_steps
-        self.logged = self.saved = self.elapsed
 
     def look(self) -> None:
         """After each advance: evaluate, log and save where it is time."""
@@ -117,7 +108,7 @@ class Session:
         if self.evaluator is not None and self._due():
             began, self.evaluated_at = time.monotonic(), progress.env_steps
             score = self._evaluate(self.evaluator)
-            # The first one compiles, which says nothing about the next.
+            # The first one compiles, so its time does not count.
             self.evaluating += 0.0 if self.first else time.monotonic() - began
             self.first = False
         if score is not None:
@@ -139,7 +130,7 @@ class Session:
             if self.evaluators is not None and not cut_short and self.evaluated_at != progress.env_steps:
                 score = self._evaluate(self.evaluator or self.evaluators())
                 self._scored(score)
-        finally:  # also where somebody does not want to wait for the end of that
+        finally:  # also after a second Ctrl-C
             self.display.show(self._log(score, figures), self.recorder.best, last=True)
             self.save()
         if self.callbacks.failed is not None:
@@ -165,22 +156,22 @@ class Session:
         self.reached = self.goal.reached(score.mean_reward)
 
     def log(self) -> None:
-        """Write a row for where it stands, without an evaluation."""
+        """Write a row of metrics, without an evaluation."""
         self.display.show(self._log(None), self.recorder.best, last=True)
 
     def _log(self, score: Score | None, figures: dict[str, float] | None = None) -> dict[str, Any]:
-        """Write a row and tell of it, and of the evaluation in it."""
+        """Write a row, and call the callbacks for it and the evaluation in it."""
         runtime = self.runtime
         figures = runtime.figures() if figures is None else figures
         row = self.recorder.write(runtime.progress, self.elapsed, runtime.updates(), figures)
         self._note_members()
-        self.callbacks.tell("metrics", row, self.recorder.score)
+        self.callbacks.call("metrics", row, self.recorder.score)
         if score is not None:
-            self.callbacks.tell("evaluation", row, score)
+            self.callbacks.call("evaluation", row, score)
         return row
 
     def _note_members(self) -> None:
-        """Write down which process runs what, where that has changed."""
+        """Write processes.json, where it has changed."""
         members = self.runtime.members()
         if members and members != self.members:
             self.members = members
@@ -195,7 +186,7 @@ class Session:
         folder = self.directory / "checkpoints" / f"{self.runtime.progress.env_steps:012d}"
         if self._store(folder, arrays, values | {"elapsed": self.elapsed, "best": _finite(self.recorder.best)}):
             checkpoint.prune(self.directory)
-            self.callbacks.tell("checkpoint", self.recorder.last, self.recorder.score, folder)
+            self.callbacks.call("checkpoint", self.recorder.last, self.recorder.score, folder)
 
     def _store(self, folder: Path, arrays: Tree, values: dict[str, Any]) -> bool:
         try:
@@ -207,10 +198,10 @@ class Session:
 
 
 INTERRUPTIBLE: list[Session] = []
-"""What Ctrl-C ends: the sessions of this process that are being driven."""
+"""The sessions of this process under way, which Ctrl-C ends."""
 
 HANDLERS: dict[int, Any] = {}
-"""What was done at a signal before them."""
+"""The signal handlers before them."""
 
 
 @contextmanager

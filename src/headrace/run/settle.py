@@ -1,4 +1,4 @@
-"""Settling what a run is: the options, the algorithm and environment, the runtime, the folder; or refusing it."""
+"""Resolves what to run: options, algorithm and environment, runtime, folder; refuses contradictions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe, env_id, recipe_json
 from headrace.errors import CheckpointError, UsageError, nearest
 from headrace.graph import Graph, Plan
-from headrace.run.directory import RunConfig, describe, new_directory
+from headrace.run.directory import RunConfig, algorithm_record, new_directory
 from headrace.run.recorded import restore
 from headrace.run.run import name_own
 from headrace.run.stop_rule import StopRule
@@ -112,7 +112,7 @@ def settle(
         )
     if not 0 <= seed < 2**63:
         raise UsageError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed}.")
-    name, settings = describe(made)
+    name, settings = algorithm_record(made)
     written = recipe_json(env)
     config = RunConfig(
         name,
@@ -132,7 +132,7 @@ def settle(
 
 
 def tunable(placed: Plan, policy: str) -> bool:
-    """Whether the tuner has something to choose: samplers beside learners. What a user's own policy says stays."""
+    """Whether the tuner has something to choose: samplers beside learners, under a built-in policy."""
     return ":" not in policy and placed.beside and len(placed.graph.domains) == 1
 
 

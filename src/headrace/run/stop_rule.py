@@ -13,7 +13,7 @@ DEFAULT_STEPS = 1_000_000
 
 @dataclass(frozen=True)
 class StopRule:
-    """Whatever comes first: so many environment steps, so many seconds, a return that the evaluator saw."""
+    """Stop after a number of environment steps, of seconds, or at an evaluated return, whichever comes first."""
 
     steps: int | None = None
     seconds: float | None = None
@@ -32,24 +32,24 @@ class StopRule:
 
     @staticmethod
     def of(steps: int | None, seconds: float | None, until: float | None) -> StopRule:
-        """The goal asked for; with none at all, a million steps."""
+        """The rule asked for; a million steps by default."""
         if steps is None and seconds is None and until is None:
             return StopRule(steps=DEFAULT_STEPS)
         return StopRule(steps, seconds, until)
 
     @property
     def bounded(self) -> bool:
-        """Whether it is known when the run ends at the latest."""
+        """Whether steps or seconds are limited."""
         return self.steps is not None or self.seconds is not None
 
     def share(self, steps: int, elapsed: float) -> float:
-        """How much of the way is done, 0 to 1."""
+        """Progress from 0 to 1."""
         parts = [steps / self.steps] if self.steps else []
         parts += [elapsed / self.seconds] if self.seconds else []
         return min(1.0, max(parts, default=0.0))
 
     def left(self, steps: int, elapsed: float, speed: float) -> float | None:
-        """Seconds until the end at the latest, at so many steps a second; None if that cannot be said."""
+        """Seconds until the end at the latest, at `speed` steps a second; None if unknown."""
         parts = [(self.steps - steps) / speed] if self.steps and speed > 0 else []
         parts += [self.seconds - elapsed] if self.seconds else []
         return max(0.0, min(parts)) if parts else None

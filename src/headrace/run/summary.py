@@ -9,7 +9,7 @@ from headrace.run.record import read_metrics
 
 
 def facts(path: Path, algorithm: str, env: str, seed: int) -> dict[str, str]:
-    """What a person wants to know of a run first."""
+    """The main facts about a run."""
     found = {"run": str(path), "algorithm": algorithm, "environment": env, "seed": str(seed)}
     lines = read_metrics(path) if (path / "metrics.jsonl").exists() else []
     if lines:

@@ -15,7 +15,7 @@ from headrace.run.callbacks import Event
 
 PROJECT = "headrace"
 INIT_SECONDS = 30.0
-"""How long a run waits at its start for a server that does not answer; W&B itself would wait 90 s."""
+"""Seconds a run waits at its start for a server that does not answer; W&B's default is 90."""
 
 
 def check_track(asked: str) -> str:
@@ -60,7 +60,7 @@ class WandbTracker:
         wandb: Any = importlib.import_module("wandb")
         kept = event.run / "wandb" / "id"
         before = kept.read_text().strip() if kept.exists() else None
-        # Another run of the same process, of another seed or the user's own, stays what it is.
+        # Other W&B runs of this process, of another seed or the user's own, are left alone.
         settings = wandb.Settings(console="off", silent=True, reinit="create_new", init_timeout=INIT_SECONDS)
         run = wandb.init(
             project=self.project,
@@ -81,7 +81,7 @@ class WandbTracker:
         return run
 
     def _try(self, act: Callable[[], None]) -> None:
-        """What fails is said once and not tried again."""
+        """Run `act`; a failure is reported once, and then tracking stops."""
         if self.broken:
             return
         try:

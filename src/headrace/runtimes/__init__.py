@@ -1,4 +1,4 @@
-"""What runs a plan."""
+"""Runtimes, which run plans."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ RUNTIMES = {"inline": RuntimeKind(inline), "processes": RuntimeKind(Processes, s
 def default_runtime(plan: Plan | None, options: Options) -> str:
     """What runs a plan, or one still to be chosen, unless the user says."""
     alone = plan is not None and plan.alone
-    return "inline" if (alone and not options.watched) or options.debug else "processes"
+    return "inline" if (alone and not options.has_viewer) or options.debug else "processes"
 
 
 __all__ = ["RUNTIMES", "Options", "Processes", "Runtime", "default_runtime", "inline"]

@@ -1,4 +1,4 @@
-"""What every runtime offers to whoever drives a run."""
+"""The interface of runtimes, for the session that drives a run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Options:
             raise UsageError(f"--log-info {name} would take the place of rollout/{name}; leave it out.")
 
     @property
-    def watched(self) -> bool:
+    def has_viewer(self) -> bool:
         """Whether a viewer is asked for."""
         return self.view != "off" or self.record_every is not None
 
@@ -79,7 +79,7 @@ class Options:
 ABOVE_ZERO = ("eval_every", "eval_episodes", "record_every", "hang_seconds", "checkpoint_every")
 
 PLAIN = Options()
-"""Nothing asked for."""
+"""The defaults."""
 
 
 class Runtime(ABC):
@@ -88,11 +88,11 @@ class Runtime(ABC):
     plan: Plan
     progress: Progress
     evaluates: bool = False
-    """Whether it has an evaluator of its own, whose scores are to be taken."""
+    """Whether it has its own evaluator, whose scores `take_score` returns."""
 
     @abstractmethod
     def advance(self) -> None:
-        """Train for a moment: a cycle of collecting and learning."""
+        """Train for one cycle of collecting and learning."""
 
     @abstractmethod
     def cells(self) -> dict[str, Cell]:
@@ -108,7 +108,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Restore what `state` returned."""
 
     @property
     def refines(self) -> bool:
@@ -121,20 +121,20 @@ class Runtime(ABC):
         return 1
 
     def fuse(self, repeat: int) -> None:
-        """Have so many learning passes run as one program from now on, where it `refines`."""
+        """Fuse `repeat` learning passes into one program from now on, where it `refines`."""
         raise NotImplementedError
 
     def pids(self) -> dict[str, int]:
-        """The processes that do the work, by name."""
+        """Process ids by process name."""
         return {"all": os.getpid()}
 
     def members(self) -> list[dict[str, Any]]:
         """What each process runs, as plain values: its name, pid, fragment and replica, device, cores, and the nodes
-        that it says it has run."""
+        that it has run."""
         return []
 
     def take_score(self) -> Score | None:
-        """An evaluation that the runtime itself made since it was last asked."""
+        """The newest evaluation by the runtime's own evaluator, once."""
         return None
 
     def version(self) -> int:
@@ -142,12 +142,12 @@ class Runtime(ABC):
         return self.progress.learned
 
     def figures(self) -> dict[str, float]:
-        """How the system itself does: numbers for the metrics, by name."""
+        """Metrics of the system itself, by name."""
         return {}
 
     def stop(self, at_once: bool = False) -> None:  # noqa: B027 - what runs in this process stops by itself
-        """Let nothing run any more; what was learned can still be read."""
+        """Stop training; cells can still be read."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of environments and memory."""
+        """Free environments and memory."""

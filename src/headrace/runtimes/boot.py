@@ -1,4 +1,4 @@
-"""Starting a Python process with its cores and threads settled before it imports JAX."""
+"""Starts Python processes with their cores and threads set before they import JAX."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from headrace.runtimes.template import Template
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 WORKER = "HEADRACE_WORKER"
-"""Set in processes that are part of a run: they start none themselves."""
+"""Environment variable set in processes of a run, which must not start runs themselves."""
 
 
 NICE = 10
-"""How much those who watch stand back for those who train."""
+"""Nice value of the evaluator and the viewer."""
 
 
-def stand_back() -> None:
-    """Have this process stand back from here on for those who train."""
+def lower_priority() -> None:
+    """Lower the priority of this process in favour of training."""
     if hasattr(os, "nice"):
         os.nice(NICE)
 
 
 def end(code: int, words: str) -> NoReturn:
-    """End this process at once with these as its last words: what it printed comes before, and nothing after."""
+    """End this process at once with `words` as the last line of its output."""
     sys.stdout.flush()
     print(words, file=sys.stderr, flush=True)
     os._exit(code)
@@ -45,7 +45,7 @@ def present_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-class Handle(Protocol):
+class ProcessHandle(Protocol):
     """A process that was started, as `subprocess.Popen` has it."""
 
     @property
@@ -68,8 +68,8 @@ def start(
     errors: IO[bytes],
     fds: Sequence[int] = (),
     session: bool = False,
-) -> Handle:
-    """Run `module.main()` in a process of its own, on these cores, with so many threads for a computation. It inherits
+) -> ProcessHandle:
+    """Run `module.main()` in a process of its own, on these cores, with `threads` threads for computations. It inherits
     `fds`, and has a session of its own if asked for."""
     placed = {"HEADRACE_CORES": ",".join(str(core) for core in cores), "HEADRACE_NICE": str(nice)}
     environment = _environment(threads) | placed | dict(variables)
@@ -81,16 +81,16 @@ def start(
         return plain()
     wanted = {"module": module, "environment": environment, "path": _path(), "folder": os.getcwd(), "session": session}
     given = {1: out.fileno(), 2: errors.fileno()} | {fd: fd for fd in fds}
-    prepare()
+    prepare_template()
     return _templates[0].copy(wanted, given, plain)
 
 
 _templates: list[Template] = []
-"""The one that all are copied from, once there is one."""
+"""The template that processes are copied from, once there is one."""
 
 
-def prepare() -> None:
-    """Have a process ready to be copied, which takes a while: one that was made under the circumstances of now."""
+def prepare_template() -> None:
+    """Start a template in the background, unless there is one for the current environment."""
     if sys.platform == "linux" and (not _templates or not _templates[0].fits):
         while _templates:
             _templates.pop().close()
@@ -115,7 +115,7 @@ def _path() -> list[str]:
 def _popen(
     what: str, environment: Mapping[str, str], variables: Mapping[str, str] = NOTHING, **popen: Any
 ) -> subprocess.Popen[bytes]:
-    # -P: it looks for modules where this process does, not in the current folder before all else.
+    # -P: modules are found as in this process, not in the current folder first.
     words = [sys.executable, "-P", first.__file__, what, str(os.getpid())]
     with _uninterrupted():
         return subprocess.Popen(words, env={**environment, **variables}, stdin=subprocess.DEVNULL, **popen)
@@ -123,7 +123,7 @@ def _popen(
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back: what is started meanwhile does so too, until it has the time to ignore it."""
+    """Block Ctrl-C: processes started meanwhile inherit that, until they ignore it themselves."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

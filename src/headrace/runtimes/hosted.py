@@ -1,4 +1,4 @@
-"""An environment as the host steps it."""
+"""An environment with the interface of host environments."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv
 
 
 def hosted(env: HostEnv | JaxEnv) -> HostEnv:
-    """An environment as the host steps it."""
+    """An environment with the interface of host environments."""
     return HostedJaxEnv(env) if isinstance(env, JaxEnv) else env

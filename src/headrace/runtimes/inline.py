@@ -1,7 +1,7 @@
 """The inline runtime: any plan, all replicas of all fragments, in one process, in the loop's order.
 
-The sections are those that run in processes of their own elsewhere, over memory of this process. All share one list of
-cells, so nothing is published. A plan of one fragment over a JAX environment is one XLA program altogether (pure.py).
+The sections are the same as in the processes runtime, over memory of this process. All share one list of
+cells, so nothing is published. A plan of one fragment over a JAX environment is one XLA program (pure.py).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.compile.cells import CellLayout, make_cells, shared
+from headrace.compile.cells import CellLayout, cached_program, make_cells
 from headrace.compile.programs import Programs
-from headrace.compile.replicas import averaging, part_of, together
+from headrace.compile.replicas import averaging, over_replicas, replica_graph
 from headrace.compile.rng import PassRng
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
@@ -33,7 +33,7 @@ from headrace.runtimes.base import PLAIN, Options, Runtime
 from headrace.runtimes.hosted import hosted
 from headrace.runtimes.progress import Progress
 from headrace.runtimes.pure import Pure
-from headrace.runtimes.stored import settled, stored_contents, stored_fill
+from headrace.runtimes.stored import resume_point, stored_contents, stored_fill
 from headrace.runtimes.watch import Watch
 
 
@@ -52,8 +52,8 @@ class Inline(Runtime):
         self.jit: Callable[..., Any] = _as_it_is if options.debug else jax.jit
         self.progress = Progress()
         for store in plan.graph.stores.values():
-            store.require_memory()  # before anything is made
-        self.graph = part_of(plan, algorithm)
+            store.require_memory()  # checked first
+        self.graph = replica_graph(plan, algorithm)
         made = make_cells(algorithm, plan.graph, seed)
         self.layout = CellLayout(made)
         self.cells_held = Cells(self.layout.flat(made))
@@ -90,17 +90,17 @@ class Inline(Runtime):
             self._join()
 
     def _join(self) -> None:
-        """Make one program of those of replicas that learn as one."""
+        """Combine the programs of data-parallel replicas into one."""
         number, mesh = self.plan.shares, mesh_of(self.plan.shares)
         self.group = Group(mesh) if mesh is not None else None
 
         def many(program: Callable[..., Any]) -> Callable[..., Any]:
-            whole = together(averaging(program), number, (None, 0, PassRng(0, None)), None, mesh)
+            whole = over_replicas(averaging(program), number, (None, 0, PassRng(0, None)), None, mesh)
             made: Callable[..., Any] = self.jit(whole, donate_argnums=0)
             return made
 
         self.joined = [
-            shared(self.graph, ("joined", i, number, self.jit), partial(many, learn.segments[0].program))
+            cached_program(self.graph, ("joined", i, number, self.jit), partial(many, learn.segments[0].program))
             for i, learn in enumerate(self.learns[::number])
         ]
 
@@ -110,22 +110,22 @@ class Inline(Runtime):
                 self._send_in_turn()
             else:
                 self._cycle()
-            self.watch.look(self.progress)  # the next one begins by acting, and so by waiting for the cells
+            self.watch.look(self.progress)  # the next cycle begins by acting, which waits for the cells
 
     def _cycle(self) -> None:
         """Collect until something is due, then learn all that is; while warming up, one pass."""
         progress, begins = self.progress, max(domain.begins for domain in self.plan.graph.domains)
         while not self.one_pass():
             if progress.passes < begins:
-                return  # let others look in
+                return  # so that the session can log
 
     def one_pass(self) -> bool:
-        """One collecting pass, and the learning that is due after it; whether there was any."""
+        """One collecting pass, and the learning that is due after it; returns whether there was any."""
         self.collect()
         return self._learn_due()
 
     def collect(self) -> None:
-        """One collecting pass of everybody."""
+        """One collecting pass of all sections."""
         self._turn([collect.run(self.progress.passes) for collect in self.collects])
         self._count()
 
@@ -155,7 +155,7 @@ class Inline(Runtime):
         ledger.begun[:] = ledger.passes[:] = progress.passes
 
     def _learn_due(self) -> bool:
-        """All programs that are due, domain by domain, in the loop's order; whether there were any."""
+        """All programs that are due, domain by domain, in the loop's order; returns whether there were any."""
         progress, did = self.progress, False
         for domain in self.plan.graph.domains:
             own = [learn for learn in self.learns if learn.domain is domain]
@@ -166,7 +166,7 @@ class Inline(Runtime):
                 else:
                     self._turn_in_order([learn.run(repeat) for learn in own])
                 if any(learn.inward for learn in own):
-                    jax.block_until_ready(self.cells_held.flat)  # before what it may read in place is written again
+                    jax.block_until_ready(self.cells_held.flat)  # before its input buffers are overwritten
                 for learn in own:
                     learn.done(repeat)
                 progress.count(domain.index, repeat, repeat * domain.frames)
@@ -223,7 +223,7 @@ class Inline(Runtime):
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.cells_held.flat = [jnp.asarray(leaf) for leaf in jax.tree.leaves(arrays["cells"])]
-        self.progress = settled(Progress(**values), self.plan.graph)
+        self.progress = resume_point(Progress(**values), self.plan.graph)
         self.fabric.restart(self.progress.passes, self.progress.domains(len(self.plan.graph.domains)))
         stored_fill(self.fabric, arrays, self.progress.passes)
         for collect in self.collects:

@@ -1,6 +1,6 @@
-"""Where each process of a run is placed, and what of the machine it may see: settled before it imports JAX.
+"""The cores and devices of each process of a run, set before it imports JAX.
 
-An accelerator is opened by the processes placed on it and by nobody else: each that opens one takes memory there.
+Only processes placed on an accelerator see it: every process that opens one takes memory there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.graph import Fragment, Plan
 from headrace.runtimes.base import Options
 
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES", "tpu": "TPU_VISIBLE_CHIPS"}
-"""The variable by which each kind of accelerator is shown to a process, or hidden from it."""
+"""The environment variable that lists the visible devices of each kind of accelerator."""
 
 
 @dataclass(frozen=True)
@@ -28,35 +28,35 @@ class Member:
     """The id of the fragment, or the name of the service."""
     replica: int
     name: str
-    """What a person calls it: `sampler 0`."""
+    """Its name for the user: `sampler 0`."""
     device: str
     service: bool = False
 
 
-def training(plan: Plan) -> list[Member]:
+def training_members(plan: Plan) -> list[Member]:
     """The processes that collect and learn."""
     count: Counter[str] = Counter()
     made = []
     for fragment in plan.fragments:
-        kind = called(plan, fragment)
+        kind = process_kind(plan, fragment)
         for replica in range(fragment.replicas):
             made.append(Member(fragment.id, replica, f"{kind} {count[kind]}", fragment.device))
             count[kind] += 1
     return made
 
 
-def services(plan: Plan) -> list[Member]:
+def service_members(plan: Plan) -> list[Member]:
     """The processes that subscribe to cells: there is nothing to see before something was learned."""
     return [Member(one.id, 0, f"{one.id} 0", one.device, service=True) for one in plan.services]
 
 
 def asked_services(options: Options) -> list[str]:
     """The services that a person asks for."""
-    return ["evaluator"] * options.evaluate + ["viewer"] * options.watched
+    return ["evaluator"] * options.evaluate + ["viewer"] * options.has_viewer
 
 
-def called(plan: Plan, fragment: Fragment) -> str:
-    """What a fragment happens to be, for a person."""
+def process_kind(plan: Plan, fragment: Fragment) -> str:
+    """What kind of process a fragment is, for its name."""
     nodes = [plan.graph.by_id[node] for node in fragment.nodes]
     collects, learns = ([node for node in nodes if node.domain == side] for side in ("collect", "learn"))
     if not nodes:
@@ -85,34 +85,34 @@ def cores_of(plan: Plan, member: Member, present: Sequence[int]) -> tuple[list[i
     if learns and plan.gradients == "reduce":
         # A collective's threads spin: on one core they would wait for each other's time slices (4 ms, not 1.2).
         return wanted, len(own)
-    return own, len(own) if learns else 1  # acting is too small to be shared out among several threads
+    return own, len(own) if learns else 1  # acting is too little work for several threads
 
 
-def sight(member: Member, everybody: Sequence[Member]) -> dict[str, str]:
-    """The variables that show a process the device it computes on, and hide all others."""
-    return shown([member.device], alone=sum(other.device == member.device for other in everybody) == 1)
+def device_variables(member: Member, everybody: Sequence[Member]) -> dict[str, str]:
+    """Environment variables that make only a process's own device visible to it."""
+    return visible_devices([member.device], alone=sum(other.device == member.device for other in everybody) == 1)
 
 
-def shown(devices: Iterable[str], alone: bool) -> dict[str, str]:
-    """The variables that show a process these devices and hide all others; `alone` if nobody else computes there."""
+def visible_devices(devices: Iterable[str], alone: bool) -> dict[str, str]:
+    """Environment variables that make only these devices visible; `alone` if no other process uses them."""
     devices = list(devices)
     (platform,) = {device.partition(":")[0] for device in devices} - {"cpu"} or {"cpu"}
     if platform not in VISIBLE:
         return {"JAX_PLATFORMS": platform}
     numbers = _numbers(platform, devices)
-    # Their numbers count those that this process is shown, which may be some of the machine's.
+    # Numbers count the devices visible to this process, which may be some of the machine's.
     known = os.environ.get(VISIBLE[platform], "")
     names = [known.split(",")[number].strip() if known else str(number) for number in numbers]
     return {
         "JAX_PLATFORMS": f"{platform},cpu",
         VISIBLE[platform]: ",".join(names),
-        # By itself, JAX takes three quarters of a device's memory when it opens it.
+        # By default JAX takes three quarters of a device's memory when it opens it.
         "XLA_PYTHON_CLIENT_PREALLOCATE": "true" if alone else "false",
     }
 
 
 def jax_device(device: str, among: Iterable[str]) -> Any:
-    """A device of a plan as JAX has it, in a process that is shown these."""
+    """A device of a plan as JAX has it, in a process to which these are visible."""
     platform = device.partition(":")[0]
     near = jax.local_devices(backend=platform)
     if platform == "cpu":  # all of them, where several are simulated; in a group each process has one

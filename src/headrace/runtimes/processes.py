@@ -1,7 +1,7 @@
 """The processes runtime: one process for each fragment replica, and one each for the evaluator and the viewer.
 
-The parent allocates one shared block, starts the processes, has those replaced that die, and reads how far they are.
-Data crosses in shared memory alone.
+The parent allocates one shared block, starts the processes, has dead ones replaced, and reads their progress. All data
+is exchanged through shared memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from headrace.compile.cells import CellLayout, make_cells, optimiser_steps
 from headrace.compile.programs import Programs
-from headrace.compile.replicas import averaging, part_of, together
+from headrace.compile.replicas import averaging, over_replicas, replica_graph
 from headrace.compile.rng import PassRng, bases
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
@@ -32,20 +32,27 @@ from headrace.graph import Graph, Plan
 from headrace.graph.plan import with_services
 from headrace.graph.sections import Sections
 from headrace.runtimes.base import PLAIN, Options, Runtime
-from headrace.runtimes.boot import prepare, present_cores
-from headrace.runtimes.places import Member, asked_services, cores_of, services, sight, training
+from headrace.runtimes.boot import prepare_template, present_cores
+from headrace.runtimes.places import (
+    Member,
+    asked_services,
+    cores_of,
+    device_variables,
+    service_members,
+    training_members,
+)
 from headrace.runtimes.progress import Progress
-from headrace.runtimes.stored import settled, stored_contents, stored_fill
+from headrace.runtimes.stored import resume_point, stored_contents, stored_fill
 from headrace.runtimes.supervisor import GRACE, Process, Supervisor
 from headrace.runtimes.watch import GOES_ON
-from headrace.runtimes.worker import Task
+from headrace.runtimes.worker import WorkerTask
 from headrace.services.evaluate import Score
 from headrace.settings.objects import object_path
 from headrace.settings.values import to_json
 from headrace.shm.memory import Arena, Memory, fence, measure
 
 POLL = 0.05
-"""Seconds between two looks at the processes."""
+"""Seconds between two checks of the processes."""
 
 
 class Processes(Runtime):
@@ -57,10 +64,10 @@ class Processes(Runtime):
         self.plan, self.algorithm, self.env, self.seed, self.options = plan, algorithm, env, seed, options
         self.evaluates = options.evaluate
         self.progress = Progress()
-        self.part = part_of(plan, algorithm)
+        self.part = replica_graph(plan, algorithm)
         for store in plan.graph.stores.values():
             store.require_memory()
-        prepare()  # while the cells are made here
+        prepare_template()  # in the background, while the cells are made here
         self.start = make_cells(algorithm, plan.graph, seed)
         self.layout = CellLayout(self.start)
         if plan.gradients == "reduce":
@@ -87,17 +94,17 @@ class Processes(Runtime):
 
     @property
     def processes(self) -> list[Process]:
-        """Those that run."""
+        """The running processes."""
         return self.supervisor.processes
 
     def _launch(self, members: list[Member]) -> None:
         """Start some processes."""
-        everybody = [*training(self.plan), *services(self.plan)]
+        everybody = [*training_members(self.plan), *service_members(self.plan)]
         grouped = self.plan.gradients == "reduce" and self.plan.shares > 1
         if grouped and self.group is None:
             self.group = (f"127.0.0.1:{free_port()}", self.plan.shares)
         for member in members:
-            task = Task(
+            task = WorkerTask(
                 fragment=member.fragment,
                 replica=member.replica,
                 name=member.name,
@@ -117,12 +124,12 @@ class Processes(Runtime):
                 group=None if member.service else self.group,
             )
             cores, threads = cores_of(self.plan, member, present_cores())
-            self.processes.append(Process(task, cores, threads, sight(member, everybody), self.memory.fds))
+            self.processes.append(Process(task, cores, threads, device_variables(member, everybody), self.memory.fds))
 
     def advance(self) -> None:
         if not self.processes:
-            self._launch(training(self.plan))
-            self.waiting = services(self.plan)
+            self._launch(training_members(self.plan))
+            self.waiting = service_members(self.plan)
         time.sleep(POLL)
         self._look()
         if self.waiting and self.progress.learned:
@@ -130,7 +137,7 @@ class Processes(Runtime):
             self.waiting = []
 
     def member(self, process: Process) -> int:
-        """The place of a process in the ledger."""
+        """The index of a process in the ledger."""
         return self.ledger.members[process.task.fragment, process.task.replica]
 
     def _silent_for(self, process: Process) -> float:
@@ -160,9 +167,9 @@ class Processes(Runtime):
         return f"'{process.task.env['env']}' does not come back from step {step} in {process.name}"
 
     def _look(self) -> None:
-        """Take over what the processes have done since, and see to those that are in trouble."""
+        """Update the progress, and replace processes that failed."""
         self._take_over()
-        self._heed()
+        self._check_divergence()
         self.supervisor.look()
         loops = [process for process in self.processes if process.task.group is not None]
         if any(process.restart_at is not None for process in loops):
@@ -176,8 +183,8 @@ class Processes(Runtime):
         progress.metrics = dict(ledger.metrics())
         progress.episodes += ledger.episodes(self.read)
 
-    def _heed(self) -> None:
-        """End a run that has diverged, or say so once for each stage."""
+    def _check_divergence(self) -> None:
+        """End a run that has diverged, or add a notice once for each stage."""
         for found in self.ledger.divergences():
             if self.options.on_divergence == "stop":
                 raise DivergenceError(str(found))
@@ -208,7 +215,7 @@ class Processes(Runtime):
         }
 
     def figures(self) -> dict[str, float]:
-        """Lag, rate and busy shares since this was last asked."""
+        """Lag, rate and busy shares since the last call."""
         before, now = self.before, self._counts()
         self.before = now
         lag, passes = now["lags"] - before["lags"]
@@ -285,15 +292,15 @@ class Processes(Runtime):
         self.ledger.fuse(repeat)
 
     def cells(self) -> dict[str, Cell]:
-        self._stand_still()
+        self._pause_training()
         try:
             flat = self.fabric.load(self.layout.flat(self.start))
             return self.layout.cells([jnp.array(leaf) for leaf in flat])
         finally:
             self.ledger.pause(False)
 
-    def _stand_still(self, until: float | None = None) -> bool:
-        """Have everybody who trains come to rest, the state of all kept; False if that took too long."""
+    def _pause_training(self, until: float | None = None) -> bool:
+        """Pause all training processes, with their state saved; False if that took too long."""
         if not self.processes:
             return True
         self.ledger.pause(True)
@@ -307,7 +314,7 @@ class Processes(Runtime):
         return True
 
     def _at_rest(self) -> bool:
-        """Whether all stand still with nothing left that is due. In this order: who has more to do says so first."""
+        """Whether all processes rest and nothing is due. In this order: one with more to do says so first."""
         ledger = self.ledger
         if (ledger.begun != ledger.passes).any() or (ledger.passes != ledger.passes[0]).any():
             return False
@@ -325,7 +332,7 @@ class Processes(Runtime):
         )
 
     def _regroup(self, loops: list[Process]) -> None:
-        """Start those that learn as one anew, all of them: the others wait for one that is gone."""
+        """Restart all data-parallel replicas: the others wait for one that is gone."""
         self.group = (f"127.0.0.1:{free_port()}", self.plan.shares)
         for process in loops:
             process.kill()
@@ -336,13 +343,13 @@ class Processes(Runtime):
             process.start()
 
     def _same(self) -> None:
-        """Refuse replicas that have come apart."""
+        """Refuse replicas whose cells differ."""
         digests = self.ledger.digests
         if self.group is not None and self.processes and (digests != digests[0]).any():
             raise FragmentError(APART)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        self._stand_still()
+        self._pause_training()
         try:
             self._same()
             flat = self.fabric.load(self.layout.flat(self.start))
@@ -354,7 +361,7 @@ class Processes(Runtime):
             self.ledger.pause(False)
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        self.progress = settled(Progress(**values), self.plan.graph)
+        self.progress = resume_point(Progress(**values), self.plan.graph)
         self.fabric.save(jax.tree.leaves(arrays["cells"]))
         self.fabric.restart(self.progress.passes, self.progress.domains(len(self.plan.graph.domains)))
         stored_fill(self.fabric, arrays, self.progress.passes)
@@ -363,7 +370,7 @@ class Processes(Runtime):
         self.before = self._counts()
 
     def _finish(self) -> None:
-        """If all is collected, let what is due be learned: so that a run of so many steps is always the same run."""
+        """Once all steps are collected, finish the learning that is due, so that runs of equal length are equal."""
         most = self.options.steps
         while self.processes and most is not None and self.progress.env_steps >= most and not self._nothing_due():
             time.sleep(POLL)
@@ -372,7 +379,7 @@ class Processes(Runtime):
     def stop(self, at_once: bool = False) -> None:
         if not at_once:
             self._finish()
-            self._stand_still(until=time.monotonic() + GRACE)
+            self._pause_training(until=time.monotonic() + GRACE)
         self.ledger.stop()
         running = bool(self.processes)
         self.supervisor.stop(at_once)
@@ -405,7 +412,7 @@ def prove(plan: Plan, part: Graph, cells: dict[str, Cell]) -> None:
         data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((plan.shares, *leaf.shape), leaf.dtype), values)
         axes: Any = (None, 0, PassRng(0, None))
         try:
-            jax.eval_shape(together(averaging(learn), plan.shares, axes, None), layout.flat(cells), data, rng)
+            jax.eval_shape(over_replicas(averaging(learn), plan.shares, axes, None), layout.flat(cells), data, rng)
         except ValueError as error:
             if "out_axes" not in str(error):
                 raise

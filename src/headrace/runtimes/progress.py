@@ -10,7 +10,7 @@ from headrace.envs import Episode
 
 @dataclass
 class Progress:
-    """What happened so far, and what has finished since it was last read."""
+    """Counters of a run so far, and episodes finished since they were last read."""
 
     env_steps: int = 0
     passes: int = 0
@@ -23,12 +23,12 @@ class Progress:
     """Transitions that went through an update: the sum of the batch sizes."""
     episodes: list[Episode] = field(default_factory=list)
     metrics: dict[str, SupportsFloat] = field(default_factory=dict)
-    """What learning last measured, by name, of what it has measured; arrays may be behind it, read when asked."""
+    """The last value of each metric, by name; possibly arrays, read when needed."""
     notices: list[str] = field(default_factory=list)
-    """What a person should be told."""
+    """Notices for the user."""
 
     def counters(self) -> dict[str, Any]:
-        """What a run must remember to go on."""
+        """The counters that a checkpoint keeps."""
         return {
             "env_steps": self.env_steps,
             "passes": self.passes,
@@ -38,12 +38,12 @@ class Progress:
         }
 
     def count(self, domain: int, passes: int, frames: int) -> None:
-        """Count learning passes of a domain, and what they learned from."""
+        """Count learning passes of a domain, and their update frames."""
         self.learned_in = self.domains(max(domain + 1, len(self.learned_in)))
         self.learned_in[domain] += passes
         self.learned = sum(self.learned_in)
         self.update_frames += frames
 
     def domains(self, number: int) -> list[int]:
-        """Learning passes of each of so many domains."""
+        """Learning passes of each of `number` domains."""
         return [self.learned] if number == 1 else [*self.learned_in, *[0] * (number - len(self.learned_in))]

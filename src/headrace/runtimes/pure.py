@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.compile.cells import CellLayout, make_cells
 from headrace.compile.programs import Programs, Values
-from headrace.compile.replicas import averaging, part_of, together
+from headrace.compile.replicas import averaging, over_replicas, replica_graph
 from headrace.compile.reports import Report
 from headrace.compile.rng import PassRng, bases, consecutive, node_key
 from headrace.core.algorithm import Algorithm
@@ -36,11 +36,11 @@ Counts = tuple[int, ...]
 """Learning passes of each domain."""
 
 Handed = dict[str, Tree]
-"""What a pass hands to each store that keeps nothing longer."""
+"""What a pass puts into each rollout store, which is learned from at once."""
 
 
 class Carry(NamedTuple):
-    """Everything that changes."""
+    """The whole state of the loop."""
 
     cells: list[Array]
     env: Tree
@@ -53,7 +53,7 @@ class Pure(Runtime):
 
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: JaxEnv, seed: int, options: Options = PLAIN):
         self.plan, self.shares = plan, plan.shares
-        self.graph = graph = part_of(plan, algorithm)
+        self.graph = graph = replica_graph(plan, algorithm)
         self.env = env
         held = [bases(graph, seed, replica=i) for i in range(self.shares)]
         self.bases = held[0] if self.shares == 1 else np.stack(held)
@@ -73,7 +73,7 @@ class Pure(Runtime):
         handed = {name: store.fill.inputs[0] for name, store in graph.stores.items()}
         taken = [ref for ref in jax.tree.leaves(handed) if ref.node in {node.id for node in self.before}]
         self.taken = list(dict.fromkeys([*jax.tree.leaves(self.step_node.inputs), *taken, *self._seen()]))
-        """What is needed of what acts: the action, and what is kept of the rest."""
+        """The outputs of the acting stages that are needed: the action, and what later nodes take."""
         self.act = programs.reader(self.before, self.taken)
         self.finish = programs.reader(self.after, handed)
         self.modules = programs.modules
@@ -92,7 +92,7 @@ class Pure(Runtime):
         self.cycle = jax.jit(self._all, static_argnums=(3, 4), donate_argnums=0)
 
     def _seen(self) -> list[Any]:
-        """What stages after a step take of those before it."""
+        """Outputs of nodes before the step that nodes after it take."""
         acting = {node.id for node in self.before}
         return [ref for node in self.after for ref in node.sources if ref.node in acting]
 
@@ -109,7 +109,7 @@ class Pure(Runtime):
         self.take(passes, learned, finished, reports)
 
     def take(self, passes: int, learned: Counts, finished: Finished, reports: tuple[Report, ...]) -> None:
-        """Note what a cycle has done."""
+        """Record what a cycle has done."""
         progress, numbers = self.progress, self.numbers
         ran = [domain for domain in self.plan.graph.domains if learned[domain.index]]
         for domain, report in zip(ran, reports, strict=True):
@@ -145,7 +145,7 @@ class Pure(Runtime):
         common: Any = Carry(cells=None, env=0, obs=0, tables=0)  # type: ignore[arg-type]
         own: Any = PassRng(0, None)
         axes = (common, own, tuple(own for _ in learning))
-        return together(averaging(cycle), self.shares, axes, (common, 0, None), self.mesh)(carry, began, learning)
+        return over_replicas(averaging(cycle), self.shares, axes, (common, 0, None), self.mesh)(carry, began, learning)
 
     def one_cycle(
         self, carry: Carry, began: PassRng, learning: tuple[PassRng, ...], passes: int, learned: Counts
@@ -158,7 +158,7 @@ class Pure(Runtime):
                 consecutive(began, passes),
             )
         elif passes:
-            carry, handed, finished = self._pass(carry, began)  # one: what it hands over is learned from at once
+            carry, handed, finished = self._pass(carry, began)  # one pass: its trajectory is learned from at once
         else:
             finished = None
         reports = []
@@ -169,7 +169,7 @@ class Pure(Runtime):
         return carry, finished, tuple(reports)
 
     def _learn(self, carry: Carry, domain: Domain, rng: PassRng, count: int, handed: Handed) -> tuple[Carry, Report]:
-        """So many learning passes of a domain."""
+        """`count` learning passes of a domain."""
         nodes, learn = self.learning[domain.index], self.learn[domain.index]
 
         def one(cells: list[Array], rng: PassRng) -> tuple[list[Array], Any]:
@@ -207,7 +207,7 @@ class Pure(Runtime):
         return carry._replace(env=state, obs=step.obs), ({**values, self.step_node.id: led_to}, finished)
 
     def _pass(self, carry: Carry, rng: PassRng) -> tuple[Carry, Handed, Finished]:
-        """One collecting pass: what it hands to the stores that keep nothing longer."""
+        """One collecting pass; returns what it puts into rollout stores."""
         if self.graph.unrolled:
             steps = self.step_node.times
             first = rng._replace(number=rng.number * np.uint32(steps))
@@ -242,4 +242,4 @@ class Pure(Runtime):
         self.progress = Progress(**values)
 
     def close(self) -> None:
-        """Nothing is held outside the program."""
+        """Nothing to free."""

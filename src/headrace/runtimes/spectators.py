@@ -1,4 +1,4 @@
-"""Those who watch: the evaluator and the viewer. They take the newest weights and never hold anybody up."""
+"""The evaluator and the viewer, which read the newest weights and never block training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from headrace.compile.cells import make_flat
 from headrace.exec.cells import Cells, readers
 from headrace.fabric.results import FRAME
-from headrace.runtimes.boot import stand_back
+from headrace.runtimes.boot import lower_priority
 from headrace.runtimes.worker import Worker
 from headrace.services.evaluate import Evaluator
 from headrace.services.video import Video
@@ -19,7 +19,7 @@ from headrace.services.view import Frame, Viewer, fit
 from headrace.services.window import Window
 
 AMPLE_SHARE, SHARE, CROWDED_SHARE = 0.25, 0.1, 0.03
-"""Share of one core that each of them takes: where only samplers run, which replay loops leave half idle; where
+"""Share of one core that each may use: where only samplers run, which replay loops leave half idle; where
 collecting and learning take turns; and where something learns beside the samplers."""
 
 
@@ -50,7 +50,7 @@ def evaluate(worker: Worker) -> None:
         table[0], table[1], table[2, : len(score.successes)] = score.returns, score.lengths, score.successes
         actor = [np.asarray(mirror.flat[i]) for i in results.played]
         results.score.publish([table, np.array([mirror.version, last]), *actor])
-        # The first one compiles, which says nothing about the next.
+        # The first one compiles, so its time does not count.
         if options.eval_every is None and not worker.sleep(time.monotonic() + 1 if first else _rest(worker, began)):
             break
     if evaluator is not None:
@@ -58,7 +58,7 @@ def evaluate(worker: Worker) -> None:
 
 
 def view(worker: Worker) -> None:
-    """Draw the newest actor at play: into the ring that a page reads, a window, and now and then a video."""
+    """Play the newest weights and render them: to shared memory, a window, and videos at intervals."""
     options, results, layout = worker.options, worker.results, worker.fabric.layout
     mirror = _subscribed(worker)
     if not worker.wait(lambda: bool(worker.ledger.learned.min() > 0)):
@@ -86,7 +86,7 @@ def view(worker: Worker) -> None:
             frame = viewer.frame()
             worker.ran_play()
             if viewer.count == 1:
-                stand_back()  # not before: beside two busy cores it would take minutes to load and compile
+                lower_priority()  # not before: at low priority on busy cores, loading and compiling would take minutes
             results.frame.publish(_framed(frame))
             if window is not None and not window.show(frame.image):
                 window.close()
@@ -126,7 +126,7 @@ def _video(worker: Worker, fps: float) -> Video:
 
 
 def _has_news(worker: Worker, last: int) -> bool:
-    """Whether there is something to evaluate that was not there `last` time."""
+    """Whether there is something new to evaluate since `last` time."""
     return bool(worker.ledger.learned.min() > 0) and _steps(worker) - last >= (worker.options.eval_every or 1)
 
 
@@ -143,7 +143,7 @@ def _rest(worker: Worker, began: float) -> float:
     crowded = any(not beside or not learner.cores or beside & set(learner.cores) for learner in worker.plan.learners)
     share = CROWDED_SHARE if crowded else AMPLE_SHARE
     if worker.plan.turns:
-        share = SHARE  # there is always somebody who rests
+        share = SHARE  # collecting or learning is always idle
     return time.monotonic() + (time.process_time() - began) * (1 - share) / share
 
 

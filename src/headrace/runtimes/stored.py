@@ -10,7 +10,7 @@ from headrace.runtimes.progress import Progress
 
 
 def stored_contents(fabric: MemoryFabric) -> dict[str, Any]:
-    """What a checkpoint keeps of the stores, by name; of a loop with replicas, for each of them."""
+    """The contents of the stores for a checkpoint, by name; in a data-parallel loop, of each replica."""
     found: dict[str, Any] = {}
     for name in fabric.part.stores:
         held = [fabric.store(name, replica).contents() for replica in range(fabric.sections.plan.shares)]
@@ -19,8 +19,8 @@ def stored_contents(fabric: MemoryFabric) -> dict[str, Any]:
     return found
 
 
-def settled(progress: Progress, graph: Graph) -> Progress:
-    """Where a run goes on from: what was collected and not learned from is not in a checkpoint of trajectories."""
+def resume_point(progress: Progress, graph: Graph) -> Progress:
+    """The progress to resume from: trajectories not yet learned from are not in a checkpoint."""
     learned = progress.domains(len(graph.domains))
     for domain in graph.domains:
         if not domain.fused and progress.passes > domain.needed(learned[domain.index]):
@@ -30,7 +30,7 @@ def settled(progress: Progress, graph: Graph) -> Progress:
 
 
 def stored_fill(fabric: MemoryFabric, arrays: dict[str, Any], passes: int) -> None:
-    """Take over what a checkpoint kept, after so many collecting passes."""
+    """Restore the stores from a checkpoint, after `passes` collecting passes."""
     shares = fabric.sections.plan.shares
     for name in fabric.part.stores:
         held = arrays.get(name)

@@ -1,4 +1,4 @@
-"""The supervisor: starts processes, replaces those that die, hang or fail, and knows when to give up."""
+"""The supervisor: starts processes, replaces those that die, hang or fail, and ends the run after too many failures."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from typing import IO
 from headrace.errors import FragmentError
 from headrace.runtimes.base import Options
 from headrace.runtimes.boot import NICE, start
-from headrace.runtimes.worker import TASK, Task
+from headrace.runtimes.worker import TASK, WorkerTask
 
 GRACE = 4.0
-"""Seconds that processes have to end by themselves."""
+"""Seconds that processes have to end by themselves when stopping."""
 
 MINUTE = 60.0
 BACK_OFF, LONGEST = 0.1, 2.0
 """Seconds before the first replacement of a killed process, doubled with each further one in a minute, and the most."""
 
 SAID = 1 << 24
-"""Bytes that a process may print before they are forgotten."""
+"""Bytes of output kept of a process."""
 
 
 class Process:
-    """One worker, started anew when it dies."""
+    """A worker process, which may be restarted."""
 
     def __init__(
-        self, task: Task, cores: Sequence[int], threads: int, variables: Mapping[str, str], fds: tuple[int, ...]
+        self, task: WorkerTask, cores: Sequence[int], threads: int, variables: Mapping[str, str], fds: tuple[int, ...]
     ):
         self.task = task
         self.variables = variables
@@ -41,8 +41,8 @@ class Process:
         self.start()
 
     def forget(self) -> None:
-        """Let go of what it has printed: an environment that prints at every step would fill the disk."""
-        self.said.seek(0)  # where the process goes on: they share the file
+        """Delete what it has printed: an environment that prints at every step would fill the disk."""
+        self.said.seek(0)  # the process continues at this position: they share the file
         self.said.truncate()
 
     def start(self) -> None:
@@ -82,8 +82,8 @@ class Supervisor:
         patience: Callable[[Process], float],
         trouble: Callable[[Process], str],
     ):
-        """`silent_for` says for how long a process gave no sign of life, `patience` for how long it may, and `trouble`
-        what it was doing then."""
+        """`silent_for` gives the seconds since a process's last heartbeat, `patience` how many are allowed, and
+        `trouble` what it was doing."""
         self.options = options
         self.silent_for = silent_for
         self.patience = patience
@@ -92,13 +92,13 @@ class Supervisor:
         self.deaths: deque[float] = deque()
         self.looked = self.awake = time.monotonic()
         self.notices: list[str] = []
-        """What a person should know: taken by whoever shows it."""
+        """Notices for the user."""
 
     def look(self) -> None:
-        """Replace what ended or hangs; raise what ended the run."""
+        """Replace processes that ended or hang; raise if the run must end."""
         now = time.monotonic()
         if now - self.looked > 1.0:
-            # This process itself stood still (Ctrl-Z, a large checkpoint), the others maybe too: silence counts anew.
+            # This process itself was stopped (Ctrl-Z, a large checkpoint), the others maybe too: start counting again.
             self.awake = now
         self.looked = now
         for process in list(self.processes):
@@ -147,10 +147,10 @@ class Supervisor:
         self.notices.append(f"{process.name} failed: {why}; it is started anew.")
 
     def stop(self, at_once: bool) -> None:
-        """End every process: by the word that it was given, then by force."""
+        """End every process: they were asked to end; kill those that do not."""
         until = time.monotonic() + (0 if at_once else GRACE)
         for process in self.processes:
-            # One that is only starting has nothing to hand over, and would not hear in time.
+            # One that is still starting has nothing to save, and would not notice in time.
             left = until - time.monotonic() if process.begun else 0.0
             try:
                 process.handle.wait(max(0.0, left))
@@ -161,7 +161,7 @@ class Supervisor:
 
 
 def _recent(times: deque[float], now: float) -> int:
-    """Note that something happened now; how often it did in the last minute."""
+    """Record an event now; returns the number of events in the last minute."""
     times.append(now)
     while now - times[0] > MINUTE:
         times.popleft()

@@ -1,7 +1,7 @@
-"""A process that has imported everything and does nothing: the processes of a run are copies of it.
+"""A process that has imported everything and is forked to start the processes of a run.
 
 Importing JAX takes a core two seconds, and every process of a run, every successor of one that died and every probe of
-the tuner would spend them anew. A copy is there in a hundredth of that. The template has one thread and no device: it
+the tuner would spend them again. A copy starts in a hundredth of that. The template has one thread and no device: it
 is copied before anything is computed. A copy is a child of the process that asked for it, as if that had started it
 itself: whoever copies ends at once, and orphans go to the nearest ancestor that takes them in (a subreaper). On Linux.
 """
@@ -22,10 +22,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.runtimes.first import DEATH_SIGNAL, settle
+from headrace.runtimes.first import DEATH_SIGNAL, set_cores_and_priority
 
 STAYS = 60.0
-"""Seconds that it waits to be copied once more."""
+"""Idle seconds after which it ends."""
 
 HIGH = 900
 """The file descriptors that the copies are given keep their numbers; the template's own are from here on."""
@@ -34,14 +34,14 @@ SUBREAPER = 36
 """Linux's PR_SET_CHILD_SUBREAPER."""
 
 READ_AT_IMPORT = ("JAX_", "XLA_PYTHON", "PYTHON", "TF_")
-"""How the variables begin that JAX or Python look at but once."""
+"""Prefixes of environment variables that JAX or Python read only once."""
 
 LENGTH = struct.Struct("q")
 Plain = Callable[[], "subprocess.Popen[bytes]"]
 
 
 class Template:
-    """The process, as seen by the one that has it copied."""
+    """The template process, for the process that requests copies."""
 
     def __init__(self, start: Callable[..., subprocess.Popen[bytes]]):
         """`start` runs `serve` in a process that inherits the given file descriptors."""
@@ -55,14 +55,14 @@ class Template:
 
     @property
     def fits(self) -> bool:
-        """Whether copies of it are what a process started now would be."""
+        """Whether a copy would be the same as a process started now."""
         return self.process.poll() is None and self.settled == _settled()
 
     def copy(self, wanted: dict[str, Any], fds: dict[int, int], otherwise: Plain) -> Copy:
         """A copy, which the template will make once it has imported everything.
 
-        `fds` are the file descriptors that it is given, by the number of each over there; `otherwise` starts a process
-        without it, should it be gone.
+        `fds` are the file descriptors it inherits, by their number in the copy; `otherwise` starts a process without
+        the template, should that be gone.
         """
         made = Copy(self, otherwise)
         text = json.dumps(wanted | {"fds": list(fds)}).encode()
@@ -76,7 +76,7 @@ class Template:
         return made
 
     def hear(self, seconds: float | None) -> None:
-        """Take over what the template says of the oldest copy that was asked for, if it does so in time."""
+        """Receive the pid of the oldest copy requested, if it arrives in time."""
         if not select.select([self.line], [], [], seconds)[0]:
             return
         try:
@@ -92,13 +92,13 @@ class Template:
         self.asked.clear()
 
     def close(self) -> None:
-        """End it once it has made what was asked for; the copies go on."""
+        """End it once all requested copies are made; the copies go on."""
         while self.asked:
             self.hear(None)
         self._end()
 
     def leave(self) -> None:
-        """End it, and with it what it has not made yet."""
+        """End it at once; copies not yet made are lost."""
         for copy in list(self.asked):
             copy.kill()
         self.process.kill()
@@ -114,7 +114,7 @@ class Template:
 
 
 class Copy:
-    """A process of the run: what `subprocess.Popen` is for others."""
+    """A process of the run, with the interface of `subprocess.Popen`."""
 
     def __init__(self, template: Template, otherwise: Plain):
         self.template = template
@@ -173,13 +173,13 @@ class Copy:
 
 
 def serve() -> int:
-    """Be the template; returns in the copies alone, with the exit code of what they were made for."""
+    """Run as the template; returns only in copies, with the exit code of their main function."""
     import headrace.runtimes.worker  # noqa: F401 - so that copies have it
 
     line = socket.socket(fileno=_raised(int(os.environ.pop("HEADRACE_LINE"))))
     parent = os.getppid()
     if len(os.listdir("/proc/self/task")) > 1 or _open() - {0, 1, 2, line.fileno()}:
-        return 0  # a copy would lack the threads, or write into what is somebody else's
+        return 0  # a copy would lack the threads, or share the file descriptors
     while select.select([line], [], [], STAYS)[0]:
         head, fds, _, _ = socket.recv_fds(line, LENGTH.size, 64)
         if not head:
@@ -208,7 +208,7 @@ def serve() -> int:
 
 
 def _become(wanted: dict[str, Any], fds: Sequence[int]) -> int:
-    """What a process is that was started like this."""
+    """Run as a process started with these settings."""
     import importlib
 
     import jax
@@ -222,10 +222,10 @@ def _become(wanted: dict[str, Any], fds: Sequence[int]) -> int:
     os.environ.update(wanted["environment"])
     sys.path[:] = wanted["path"]
     importlib.invalidate_caches()
-    if "JAX_PLATFORMS" in wanted["environment"]:  # looked at when JAX was imported
+    if "JAX_PLATFORMS" in wanted["environment"]:  # JAX read it when it was imported
         jax.config.update("jax_platforms", wanted["environment"]["JAX_PLATFORMS"])
-    np.random.seed()  # copies would draw alike in environments that use it
-    settle()
+    np.random.seed()  # or all copies would draw the same numbers in environments that use it
+    set_cores_and_priority()
     code: int = importlib.import_module(wanted["module"]).main()
     return code
 
@@ -235,7 +235,7 @@ def _settled() -> dict[str, str]:
 
 
 def _raised(fd: int) -> int:
-    """The same file by a number that nobody asks for."""
+    """The same file under a number that no copy uses."""
     import fcntl
 
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH)

@@ -14,11 +14,11 @@ from headrace.runtimes.pure import Carry, Counts, Pure
 from headrace.types import Array, Tree
 
 
-class Together:
-    """Runs whole loops that differ in nothing but their seed; each sees its own part of what comes out.
+class SeedBatch:
+    """Runs whole loops that differ only in their seed; each gets its own part of the result.
 
-    What a seed computes is what it computes alone up to rounding: a matrix product over a batch of seeds may add in
-    another order.
+    A seed computes what it computes alone up to rounding: a matrix product over a batch of seeds may add in another
+    order.
     """
 
     def __init__(self, loops: Sequence[Pure]):
@@ -33,7 +33,7 @@ class Together:
         self.cycle = jax.jit(self._all, static_argnums=(4, 5), donate_argnums=0)
 
     def advance(self, loops: Sequence[Pure]) -> None:
-        """A cycle of all. Each is to `take` its part; one that has ended is computed along with the others."""
+        """A cycle of all loops. Each then calls `take` for its part; loops that have ended are computed too."""
         self.passes, self.learned = loops[0].due()
         numbers = np.uint32(loops[0].progress.passes), tuple(np.uint32(number) for number in loops[0].numbers)
         self.carry, *produced = self.cycle(self.carry, self.bases, *numbers, self.passes, self.learned)
@@ -41,7 +41,7 @@ class Together:
         self.produced = jax.tree.map(np.asarray, produced)
 
     def take(self, loop: Pure) -> None:
-        """Let one note what the cycle has done."""
+        """Let a loop record what the cycle has done."""
         place = self.places[id(loop)]
         loop.take(self.passes, self.learned, *jax.tree.map(lambda leaf: leaf[place], self.produced))
 
@@ -60,7 +60,7 @@ class Together:
 
 
 class Share:
-    """The carry of one seed, taken out of that of all when it is asked for."""
+    """The carry of one seed, sliced out of the whole when needed."""
 
     def __init__(self, whole: Carry, place: int):
         self.whole = whole
@@ -75,7 +75,7 @@ class Share:
 
 @jax.jit
 def _part(tree: Tree, place: Array) -> Tree:
-    """What one seed has of it: a program for all arrays and seeds, where a slice of each would be one for itself."""
+    """The part of one seed, by one program for all arrays and seeds, instead of one for each slice."""
     return jax.tree.map(lambda leaf: leaf[place], tree)
 
 

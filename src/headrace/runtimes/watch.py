@@ -1,20 +1,20 @@
-"""Looking at what learning reports, in the process that learns: its metrics, and whether it has diverged."""
+"""Checks the reports of learning programs: takes the metrics, and detects divergence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.compile.reports import Report, find_divergence, measured, metric_names
+from headrace.compile.reports import Report, find_divergence, metric_names, metrics_by_name
 from headrace.errors import DivergenceError
 from headrace.graph import Graph, Node
 from headrace.runtimes.progress import Progress
 
 GOES_ON = "{}; training goes on (--on-divergence warn)."
-"""What is told of a divergence that does not end the run."""
+"""Added to the notice of a divergence that does not end the run."""
 
 
 class Watch:
-    """Takes what each program reports, and looks at it once the cells are waited for in any case."""
+    """Collects reports, and checks them when the cells are waited for anyway."""
 
     def __init__(self, graph: Graph, on_divergence: str):
         self.names = metric_names(graph)
@@ -23,13 +23,13 @@ class Watch:
         self.told: set[str] = set()
 
     def take(self, nodes: Sequence[Node], report: Report, first: int) -> None:
-        """Note what a program that began with learning pass `first` reports."""
+        """Add the report of a program that began with learning pass `first`."""
         self.pending.append((nodes, report, first))
 
     def look(self, progress: Progress) -> None:
-        """Take over the metrics; a run that has diverged ends here, or goes on with a notice."""
+        """Update the metrics; a run that has diverged raises, or goes on with a notice."""
         for nodes, report, first in self.pending:
-            progress.metrics |= measured(nodes, report, self.names)
+            progress.metrics |= metrics_by_name(nodes, report, self.names)
             found = find_divergence(nodes, report, first)
             if found is None or found.node.id in self.told:
                 continue

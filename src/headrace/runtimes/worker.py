@@ -1,4 +1,4 @@
-"""What runs in a process of its own: its task is one JSON object in the environment, all else in the shared block."""
+"""The main program of a process of a run: its task is a JSON object in the environment, all else in shared memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from headrace.compile.cells import CellLayout, cell_shapes
-from headrace.compile.replicas import part_of
+from headrace.compile.replicas import replica_graph
 from headrace.compile.reports import Report, find_divergence
 from headrace.core.algorithm import Algorithm
 from headrace.envs import HostEnv, Recipe, make
@@ -40,15 +40,15 @@ from headrace.types import EnvSpec
 
 TASK = "HEADRACE_TASK"
 PATIENCE = math.inf
-"""Seconds to wait for the other side: it may be slow, or the machine asleep. Who supervises notices if it is stuck."""
+"""Seconds to wait for the other side: it may be slow, or the machine asleep. The supervisor notices hangs."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a process is to do."""
+class WorkerTask:
+    """The task of a process."""
 
     fragment: str
-    """The fragment that it runs a replica of, or the service that it is."""
+    """The id of its fragment, or the name of its service."""
     replica: int
     name: str
     device: str
@@ -67,36 +67,36 @@ class Task:
     options: dict[str, Any]
     parent: int
     group: tuple[str, int] | None = None
-    """Where replicas that learn as one meet: the address, and how many they are."""
+    """For data-parallel replicas: the coordinator's address, and the number of replicas."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), default=lambda number: number.item())
 
     @staticmethod
-    def from_json(text: str) -> Task:
-        return Task(**json.loads(text))
+    def from_json(text: str) -> WorkerTask:
+        return WorkerTask(**json.loads(text))
 
 
 def main() -> int:
     """Do the task; exit code 0 when told to stop, 2 for a mistake of the user's, 1 for anything else."""
     compute_at_once()
-    task = Task.from_json(os.environ.pop(TASK))
+    task = WorkerTask.from_json(os.environ.pop(TASK))
     try:
         Worker(task).run()
-    except EnvError as error:  # it may go well next time: whoever supervises decides
+    except EnvError as error:  # it may succeed next time: the supervisor decides
         end(1, str(error))
     except HeadraceError as error:
         end(2, str(error))
-    except Exception as error:  # noqa: BLE001 - its last line is what a person is shown
+    except Exception as error:  # noqa: BLE001 - its last line is shown to the user
         traceback.print_exc()
         end(1, sentence(error))
     return 0
 
 
 class Worker:
-    """One process of a run: what whoever runs in it needs of the process."""
+    """One process of a run: the host of a runner or a service."""
 
-    def __init__(self, task: Task):
+    def __init__(self, task: WorkerTask):
         keep_compiled()
         self.task, self.seed = task, task.seed
         if task.group is not None:
@@ -107,7 +107,7 @@ class Worker:
         self.env = Recipe.from_json(task.env)
         self.graph = graph = trace(algorithm, EnvSpec.from_json(task.spec))
         self.plan = _placed(task, graph)
-        self.part = part_of(self.plan, algorithm)
+        self.part = replica_graph(self.plan, algorithm)
         layout = CellLayout(cell_shapes(algorithm, graph))
         arena = Memory.attach(task.memory).arena()
         self.fabric = MemoryFabric(arena, Sections(self.plan), self.part, layout, self.options.log_info)
@@ -122,7 +122,7 @@ class Worker:
             if fragment is not None:
                 Runner(self, fragment, self.task.replica, self.environments).run()
             else:
-                # Imported here: a sampler need not know how to draw.
+                # Imported here: a sampler does not need rendering.
                 from headrace.runtimes.spectators import SERVE
 
                 SERVE[self.task.fragment](self)
@@ -134,7 +134,7 @@ class Worker:
         return [hosted(make(self.env, number)) for _ in range(groups)]
 
     def alive(self) -> bool:
-        """Whether there is still somebody to work for; asking is a sign of life."""
+        """Whether to go on; asking is a heartbeat."""
         self.ledger.beat(self.who)
         return os.getppid() == self.task.parent and not self.ledger.stopping
 
@@ -143,30 +143,30 @@ class Worker:
         self.ledger.runs(self.who, [node.id for node in self.graph.play.nodes])
 
     def beat(self) -> None:
-        """Show a sign of life."""
+        """Send a heartbeat."""
         self.ledger.beat(self.who)
 
     def suspend_watchdog(self) -> None:
-        """Say that what comes next, compiling, may take any time."""
+        """Disable the hang check until the next heartbeat: compilation may take any time."""
         self.ledger.suspend_watchdog(self.who)
 
     def begin(self) -> None:
-        """Say that the environments are reset next: those of the host may hang, those in JAX are compiled."""
+        """Before environments are reset: host environments may hang, JAX environments are compiled."""
         self.ledger.steps[self.who] = 0
         self.suspend_watchdog() if self.graph.spec.pure else self.beat()
 
     def stepped(self) -> None:
-        """Say that the environments are stepped next."""
+        """Count an environment step; called before it."""
         self.ledger.steps[self.who] += 1
         self.ledger.beat(self.who)
 
-    def heed(self, nodes: Sequence[Node], report: Report, first: int) -> None:
-        """Look whether a program that began with pass `first` has diverged. If that ends the run nothing more is done
-        here: what diverged is not handed over, and what was kept before stays."""
+    def check_divergence(self, nodes: Sequence[Node], report: Report, first: int) -> None:
+        """Check whether a program that began with pass `first` has diverged. If that ends the run, block here: diverged
+        cells are not published, and the last saved state stays."""
         found = find_divergence(nodes, report, first)
         if found is None:
             return
-        self.ledger.tell(found)
+        self.ledger.report_divergence(found)
         if self.options.on_divergence == "stop":
             self.wait(lambda: False)
             sys.exit(0)
@@ -186,7 +186,7 @@ class Worker:
                 looked()
                 return ready() or self.over()
 
-            # Where staleness is allowed the other side has work in store and does not wait for this one's next look.
+            # Where staleness is allowed, the other side has work to do and does not wait for this side's next check.
             wait(done, PATIENCE, lambda: True, leisurely=not self.plan.turns and not self.fabric.sections.streams)
         return not self.over()
 
@@ -200,7 +200,7 @@ class Worker:
 
     @contextmanager
     def idle(self) -> Iterator[Callable[[], None]]:
-        """Count what passes as waiting, at every look: who watches does not see its end."""
+        """Count time as waiting at every check, so that it is visible before the wait ends."""
         began = time.monotonic_ns()
 
         def looked() -> None:
@@ -215,7 +215,7 @@ class Worker:
             looked()
 
 
-def _placed(task: Task, graph: Graph) -> Plan:
+def _placed(task: WorkerTask, graph: Graph) -> Plan:
     def read(fragments: list[dict[str, Any]]) -> tuple[Fragment, ...]:
         return tuple(Fragment(**f | {"nodes": tuple(f["nodes"]), "cores": tuple(f["cores"])}) for f in fragments)
 

@@ -1,1 +1,1 @@
-"""Evaluation, records, checkpoints, the display: what stands beside training."""
+"""Evaluation, viewing and videos: what runs beside training."""

@@ -1,4 +1,4 @@
-"""The trained actor for whoever has an environment of their own: its observations in, its actions out."""
+"""The trained actor for use in any environment loop: observations in, actions out."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace.envs.spaces import PLAIN
 from headrace.errors import UsageError
 from headrace.graph import Graph, show
 from headrace.services.evaluate import Player
-from headrace.types import MASK, Box, Dict, Discrete, MultiDiscrete, Tree, native, shown, taken
+from headrace.types import MASK, Box, Dict, Discrete, MultiDiscrete, Tree, from_native_obs, native_action, native_obs
 
 
 class Actor:
-    """Chooses, without exploring, what to do on an observation."""
+    """Chooses actions for observations, without exploration."""
 
     def __init__(self, graph: Graph, cells: Mapping[str, Cell]):
         self.cells = dict(cells)
@@ -25,7 +25,7 @@ class Actor:
         self.seen, self.space = graph.spec.observation, graph.spec.action
 
     def acts_for(self, cells: Mapping[str, Cell]) -> bool:
-        """Whether it plays as these cells do."""
+        """Whether it was made from these cells."""
         same = (cells.get(name) is cell for name, cell in self.cells.items())
         return len(self.cells) == len(cells) and all(same)
 
@@ -34,7 +34,7 @@ class Actor:
 
         `action_mask` is the one in the environment's info, where it gives one; without it everything is allowed.
         """
-        wanted = shown(self.seen)
+        wanted = native_obs(self.seen)
         given: Tree = _flattened(obs) if isinstance(self.seen, Dict) else _array(obs)
         if isinstance(self.seen, Dict):
             if MASK in wanted and MASK not in given:
@@ -52,9 +52,9 @@ class Actor:
         if not all(np.isfinite(leaf).all() for leaf in leaves if leaf.dtype.kind == "f"):
             raise UsageError("the actor is given an observation that is not finite; see where it comes from.")
         batch = jax.tree.map(lambda leaf, like: leaf.reshape(*lead, *leaf.shape).astype(like.dtype), given, wanted)
-        batch = taken(self.seen, batch)
+        batch = from_native_obs(self.seen, batch)
         _check_choices(self.seen, batch)
-        actions = native(self.space, self.player(batch))
+        actions = native_action(self.space, self.player(batch))
         if not lead:
             return actions
         return np.asarray(actions[0]) if isinstance(self.space, Box) else actions[0]
@@ -83,7 +83,7 @@ def _parts(tree: Mapping[str, Any]) -> str:
 
 
 def _check_choices(space: Any, obs: Tree) -> None:
-    """Refuse what the environment could not have shown."""
+    """Refuse observations outside the environment's space."""
     if isinstance(space, Dict):
         for name, part in space.items:
             _check_choices(part, obs[name])

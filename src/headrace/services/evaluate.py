@@ -1,4 +1,4 @@
-"""The evaluator: how good is this actor, without exploring, in environments of its own?"""
+"""The evaluator: plays episodes without exploration, in its own environments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from headrace.compile.cells import CellLayout, shared
+from headrace.compile.cells import CellLayout, cached_program
 from headrace.compile.programs import Programs
 from headrace.compile.rng import PassRng, bases
 from headrace.core.cells import Cell
@@ -18,10 +18,10 @@ from headrace.graph import Graph
 from headrace.types import Tree
 
 EVALUATION_SEED = 0x5EED
-"""Keeps the evaluator's environments apart from those that are trained in."""
+"""Combined with the seed, so that evaluation environments differ from training ones."""
 
 LONGEST = 100_000
-"""Steps of an episode, after which it counts as it stands: some environments never end one."""
+"""Longest episode in steps; it is then scored as it is, because some environments never end one."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Score:
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     version: int = 0
-    """Of the weights that played, where they are numbered."""
+    """The version of the weights that played, where there is one."""
     env_steps: int = 0
-    """Collected when the episodes began."""
+    """Environment steps collected when the episodes began."""
     actor: dict[str, Tree] | None = None
-    """What played, by cell: None if it is what the cells hold now."""
+    """The cells that played; None if they are the current ones."""
     successes: tuple[float, ...] = ()
-    """What `is_success` said at the end of those that said it."""
+    """`is_success` at the end of the episodes that report it."""
 
     @property
     def mean_reward(self) -> float:
@@ -49,7 +49,7 @@ class Score:
 
     @property
     def success_rate(self) -> float | None:
-        """Share of the episodes that reached their goal; None where no episode says."""
+        """Share of the episodes that reached their goal; None where no episode reports it."""
         return float(np.mean(self.successes)) if self.successes else None
 
     @property
@@ -65,12 +65,12 @@ class Player:
         self.programs = Programs(graph, self.cell_layout)
         self.play = graph.play
         read = self.programs.reader(self.play.nodes, self.play.action)
-        self.compiled = shared(graph, "playing", lambda: jax.jit(read))
+        self.compiled = cached_program(graph, "playing", lambda: jax.jit(read))
         self.bases = bases(graph, 0, replica=0)
         self.load(cells)
 
     def load(self, cells: Mapping[str, Cell]) -> None:
-        """Play as these cells do from here on."""
+        """Use these cells from now on."""
         self.modules = self.programs.modules(self.play.nodes, self.cell_layout.flat(cells))
 
     def __call__(self, obs: Tree, number: int = 0) -> Tree:

@@ -1,4 +1,4 @@
-"""Videos, written as they are played: .mp4 and .gif, by the ffmpeg that imageio brings."""
+"""Video files, written frame by frame: .mp4 and .gif, by the ffmpeg that comes with imageio."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.extras import installing
 FORMATS = (".mp4", ".gif")
 
 GIF_FPS = 50
-"""The most a .gif can say: its times are hundredths of a second, and browsers take 1/100 s for a tenth."""
+"""Fastest frame rate of a .gif: delays are in hundredths of a second, and browsers play 1/100 s as a tenth."""
 
 
 def check_file(file: str | Path) -> None:
@@ -34,7 +34,7 @@ def check_file(file: str | Path) -> None:
 
 
 class Video:
-    """A video that grows frame by frame under a name aside and is there when closed, whole or not at all.
+    """A video written to a temporary file and renamed when closed, so that it is complete or absent.
 
     with Video("play.mp4", fps=30) as video:
         video.add(image)     # uint8[height, width, 3], all of one size
@@ -44,11 +44,11 @@ class Video:
         check_file(path)
         self.path = Path(path)
         self.fps = fps
-        self.aside = self.path.with_name(f".{self.path.name}.part")
+        self.temporary = self.path.with_name(f".{self.path.name}.part")
         self.shape: tuple[int, ...] = ()
         self.encoder: subprocess.Popen[bytes] | None = None
         try:
-            self.aside.touch()
+            self.temporary.touch()
         except OSError as error:
             raise _refusal(self.path, error.strerror) from None
         self.complaints = tempfile.TemporaryFile()  # noqa: SIM115, it is closed with the video
@@ -65,7 +65,7 @@ class Video:
             self.discard()
 
     def add(self, image: np.ndarray[Any, Any]) -> None:
-        """Write a frame; waits where the encoder is behind."""
+        """Write a frame; blocks while the encoder is behind."""
         if self.encoder is None:
             self.shape = image.shape
             self.encoder = self._start(*image.shape[:2])
@@ -81,7 +81,7 @@ class Video:
             raise self._failure() from None
 
     def close(self) -> None:
-        """Finish the file; of a video without frames nothing stays."""
+        """Finish the file; a video without frames is removed."""
         if self.encoder is not None:
             assert self.encoder.stdin is not None
             try:
@@ -91,29 +91,29 @@ class Video:
             if self.encoder.wait() != 0:
                 raise self._failure()
             try:
-                self.aside.replace(self.path)
+                self.temporary.replace(self.path)
             except OSError as error:
                 self.discard()
                 raise _refusal(self.path, error.strerror) from None
         self.discard()
 
     def discard(self) -> None:
-        """Give up what was written; nothing more to do after `close`."""
+        """Delete what was written; does nothing after `close`."""
         if self.encoder is not None:
             self.encoder.kill()
             self.encoder.communicate()
             self.encoder = None
         self.complaints.close()
-        self.aside.unlink(missing_ok=True)
+        self.temporary.unlink(missing_ok=True)
 
     def _start(self, height: int, width: int) -> subprocess.Popen[bytes]:
         try:
             ffmpeg = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
         except RuntimeError as error:
             raise UsageError(f"--record found no ffmpeg ({error}); install one.") from None
-        target = str(self.aside.absolute())  # or a colon in the name would make it an address
+        target = str(self.temporary.absolute())  # or a colon in the name would make it an address
         raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{self.fps:g}", "-i", "-"]
-        # Of its own session: a Ctrl-C is for us, who then decide what becomes of the file.
+        # In its own session: Ctrl-C reaches only this process, which then finishes or deletes the file.
         return subprocess.Popen(
             [ffmpeg, "-y", "-v", "error", *raw, *_encoding(self.path.suffix, self.fps), target],
             stdin=subprocess.PIPE,
@@ -123,7 +123,7 @@ class Video:
         )
 
     def _failure(self) -> UsageError:
-        """What ffmpeg complained of first; the rest follows from it."""
+        """The first line of ffmpeg's errors; the others follow from it."""
         assert self.encoder is not None
         with suppress(subprocess.TimeoutExpired):
             self.encoder.wait(1.0)
@@ -138,9 +138,9 @@ def _refusal(path: Path, reason: str | None) -> UsageError:
 
 
 def _encoding(suffix: str, fps: float) -> list[str]:
-    """What ffmpeg is told about a format."""
+    """ffmpeg's arguments for a format."""
     if suffix == ".gif":
-        # A palette for each frame, for one of the whole video would need all of it first.
+        # A palette for each frame: one for the whole video would need all frames first.
         palettes = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none"
         return ["-vf", f"fps={min(fps, GIF_FPS):g},{palettes}", "-threads", "1", "-f", "gif"]
     # Players want colours at half the size, hence even sizes, and the index in front.

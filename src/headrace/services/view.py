@@ -1,4 +1,4 @@
-"""The viewer: the actor at play in an environment of its own, drawn."""
+"""The viewer: plays the actor in its own environment and renders it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from headrace.services.evaluate import Player
 from headrace.types import Tree
 
 FPS = 30.0
-"""Frames a second of an environment that does not say."""
+"""Frames a second of an environment that declares none."""
 
 Image = NDArray[np.uint8]
 """uint8[height, width, 3], red, green and blue."""
 
 
 class Frame(NamedTuple):
-    """A picture of the play, and the step that was chosen on it."""
+    """A rendered frame, and the step taken from it."""
 
     image: Image
-    """As it was before the step; nobody else writes to it."""
+    """The image before the step; a copy of its own."""
     episode: int
-    """Which one it is, from 0."""
+    """The episode number, from 0."""
     step: int
     """Steps of the episode so far, this one included."""
     reward: float
@@ -39,7 +39,7 @@ class Frame(NamedTuple):
 
 
 class Viewer:
-    """Plays one episode after the other without exploring; the n-th starts from `seed` + n."""
+    """Plays episode after episode without exploration; the n-th starts from `seed` + n."""
 
     def __init__(self, graph: Graph, cells: Mapping[str, Cell], env: Any, seed: int):
         made = make(scored(env), 1, render=True)
@@ -60,11 +60,11 @@ class Viewer:
             raise
 
     def load(self, cells: Mapping[str, Cell]) -> None:
-        """Play as these cells do from here on."""
+        """Use these cells from now on."""
         self.player.load(cells)
 
     def frame(self) -> Frame:
-        """Draw what there is to see, then act on it."""
+        """Render the current state, then step."""
         image = self._draw()
         after = self.env.step(self.player(self.obs, self.count))
         self.obs = after.obs
@@ -88,7 +88,7 @@ class Viewer:
     def _begin(self) -> Tree:
         self.steps = 0
         self.reward = 0.0
-        self.env.drain()  # nobody asks for the episodes
+        self.env.drain()  # drop the finished episodes
         return self.env.reset(self.seed + self.episode)
 
     def _draw(self) -> Image:
@@ -110,7 +110,7 @@ def fit(image: Image, height: int, width: int) -> Image:
 
 
 def _fps(env: HostEnv) -> float:
-    """The speed at which an environment wants to be seen, as those of Gymnasium and PettingZoo declare it."""
+    """The frame rate that a Gymnasium or PettingZoo environment declares."""
     metadata = env._envs[0].metadata if isinstance(env, GymnasiumEnv | PettingZooEnv) else None
     declared = (metadata or {}).get("render_fps")
     return float(declared) if isinstance(declared, int | float) and declared > 0 else FPS

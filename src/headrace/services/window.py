@@ -25,9 +25,9 @@ def missing() -> str | None:
 
 
 class Window:
-    """Shows one frame at a time; closed by its person, with Escape or as windows are.
+    """Shows one frame at a time; the user closes it with Escape or the window's button.
 
-    It lives in the thread that made it, and answers its person only during `show`.
+    It belongs to the thread that made it, and handles input only during `show`.
     """
 
     def __init__(self, title: str):

@@ -27,7 +27,7 @@ class Config:
         """Refuse contradictory settings by raising `ConfigError`; called when the config is made."""
 
     def share(self: C, replicas: int, batches: bool = True) -> C:
-        """The settings of one of so many replicas of the whole loop.
+        """The settings of one of `replicas` replicas of the whole loop.
 
         Each has its part of the environments and of what is kept; with `batches`, of every batch too, where their
         gradients are averaged.
@@ -40,7 +40,7 @@ class Config:
         return {"num_envs": self.part("num_envs", replicas)}
 
     def part(self, name: str, replicas: int) -> int:
-        """One of so many equal parts of a setting."""
+        """A setting divided by the number of replicas; refused where it does not divide."""
         value: int = getattr(self, name)
         if value % replicas:
             raise ConfigError(
@@ -75,13 +75,13 @@ class NetConfig(Config):
     learning_rate: float | Schedule = 3e-4
     """Step size of Adam: a number, or a schedule such as linear:3e-4:0:1e5."""
     gamma: float = 0.99
-    """Discount of the future, per step."""
+    """Discount factor per step."""
     hidden: tuple[int, ...] = (256, 256)
     """Sizes of the hidden layers."""
     activation: str = "relu"
-    """Between the layers: relu, tanh, elu, silu or gelu."""
+    """Activation function: relu, tanh, elu, silu or gelu."""
     encoder: str = "auto"
-    """Convolutions over pictures: auto (nature, for few pixels small), nature, impala, small, or flat for none."""
+    """Convolutional encoder for images: auto (nature, or small for small images), nature, impala, small; flat: none."""
     network: Callable[..., Any] | None = None
     """Builds every network in place of the default MLP: `network(inputs, outputs, key, **hints)`."""
 
@@ -101,13 +101,13 @@ class ReplayConfig(NetConfig):
     tune_batch_size: bool = False
     """Whether the tuner may choose batch_size."""
     replay_capacity: int = 1_000_000
-    """Transitions remembered."""
+    """Transitions the replay store holds; the oldest are overwritten."""
     samples_per_insert: float = 16.0
-    """Transitions replayed for each one inserted."""
+    """Transitions sampled from the replay store for each one inserted: the replay ratio."""
     warmup: int = 1_000
     """Transitions collected before the first update."""
     n_step: int = 1
-    """Steps whose rewards are summed before a value stands for the rest."""
+    """Steps of n-step returns: rewards summed before bootstrapping from the value."""
 
     def check(self) -> None:
         NetConfig.check(self)
@@ -130,7 +130,7 @@ class TrajectoryConfig(NetConfig):
     """Settings of every loop that learns from each trajectory as it comes."""
 
     horizon: int = 128
-    """Steps of every environment in one trajectory."""
+    """Steps of each environment in one trajectory."""
 
     def check(self) -> None:
         NetConfig.check(self)
@@ -142,9 +142,9 @@ class RolloutConfig(TrajectoryConfig):
     """Settings of every loop that goes over each trajectory several times, in minibatches."""
 
     epochs: int = 4
-    """How often learning goes over a trajectory."""
+    """Optimisation epochs over each trajectory."""
     minibatch_size: int = 256
-    """Transitions in one update."""
+    """Transitions in one minibatch."""
 
     def check(self) -> None:
         TrajectoryConfig.check(self)
@@ -166,5 +166,5 @@ C = TypeVar("C", bound=Config)
 
 
 def _ends(value: Any) -> tuple[Any, ...]:
-    """Between what a setting lies: itself, or where its schedule starts and ends."""
+    """The values a setting may take: itself, or the start and end of its schedule."""
     return (value.start, value.end) if isinstance(value, Schedule) else (value,)

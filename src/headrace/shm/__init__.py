@@ -1,1 +1,1 @@
-"""Data structures in shared memory, or in memory of one process alone: whoever uses them sees no difference."""
+"""Data structures in memory that processes share, or in memory of one process: they work the same in both."""

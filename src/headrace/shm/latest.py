@@ -30,14 +30,14 @@ class Latest:
 
     @property
     def version(self) -> int:
-        """The newest complete version, 0 before the first."""
+        """The number of the newest complete version, 0 before the first."""
         return int(self._counter[0])
 
     def publish(self, arrays: Sequence[Array]) -> int:
-        """Replace the arrays; the version they become. A writer that died half-way is carried on from."""
+        """Replace the arrays; returns their version. What a writer that died half-way left is overwritten."""
         version = self.version + 1
         turn = version % BUFFERS
-        self._begun[turn] = version  # before the first byte changes: who copies this buffer now will know
+        self._begun[turn] = version  # before the first byte changes: readers that are copying this buffer will notice
         fence()
         for held, array in zip(self._views[turn], arrays, strict=True):
             held[...] = array
@@ -50,7 +50,7 @@ class Latest:
     ) -> tuple[int, tuple[NDArray[Any], ...]] | None:
         """A copy of the newest version, in `into` (see `room`) or fresh memory; None if there is none newer.
 
-        It tries again when it was overtaken, which takes a version published each time: it ends with the writer.
+        It retries when the writer overtook it, which takes a new version each time, so it ends when the writer stops.
         """
         while (version := self.version) > newer_than:
             turn = version % BUFFERS
@@ -63,7 +63,7 @@ class Latest:
         return None
 
     def room(self) -> NDArray[np.uint8]:
-        """Memory for one version, to read into again once nothing computes from it: XLA may read it in place."""
+        """A buffer for one version, reusable once nothing computes from it: XLA may read it in place."""
         return np.empty(self._buffers[0].size, np.uint8)
 
     def _carve(self, buffer: NDArray[np.uint8]) -> tuple[NDArray[Any], ...]:

@@ -44,12 +44,12 @@ def _fence() -> None:
 
 
 def _nothing() -> None:
-    """x86 keeps stores in order and loads in order (TSO)."""
+    """x86 keeps the order of stores and of loads (TSO)."""
 
 
 fence: Callable[[], None] = _nothing if platform.machine().lower() in ("x86_64", "amd64", "i686", "x86") else _fence
-"""Other processes see what this one wrote before it no later than what it writes after it, and it reads likewise: a
-quarter of a microsecond on ARM, nothing on x86."""
+"""Orders memory accesses: other processes see writes before it no later than writes after it, and reads likewise. A
+quarter of a microsecond on ARM, free on x86."""
 
 
 class Arena:
@@ -113,27 +113,27 @@ class Memory:
         size = int(description["bytes"])
         if "fd" in description:
             fd = int(description["fd"])
-            os.set_inheritable(fd, False)  # what this process starts has no business with it
+            os.set_inheritable(fd, False)  # child processes must not inherit it
             return _anonymous(fd, size)
         name = str(description["name"])
         if sys.version_info >= (3, 13):
             return _named(shared_memory.SharedMemory(name, track=False), size, owner=False)
         held = shared_memory.SharedMemory(name)
-        if os.name == "posix":  # the tracker of a process that only looks in would remove the block at its end
+        if os.name == "posix":  # or this process's resource tracker would remove the block when it ends
             resource_tracker.unregister(f"/{held.name.lstrip('/')}", "shared_memory")
         return _named(held, size, owner=False)
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """What `subprocess.Popen` must be given as `pass_fds`."""
+        """File descriptors for `pass_fds` of `subprocess.Popen`."""
         return (int(self.description["fd"]),) if "fd" in self.description else ()
 
     def arena(self) -> Arena:
-        """A fresh start at the beginning of the block."""
+        """An arena from the beginning of the block."""
         return Arena(self.block)
 
     def close(self) -> None:
-        """Let go. Views stay valid; the memory is gone with the last of them in the last process."""
+        """Release the block. Views stay valid; the memory is freed with the last view in the last process."""
         if self._release is not None:
             self._release()
             self._release = None

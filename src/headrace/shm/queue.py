@@ -7,7 +7,7 @@ from headrace.types import Tree
 
 
 class Queue:
-    """Trees of one shape in order; both counters are shared, so either side may be replaced and carry on.
+    """Trees of one shape in order; both counters are shared, so the successor of either side can carry on.
 
     What a producer had not committed is written again by its successor; what a consumer had not released is seen again.
     Nothing here waits: a producer asks whether the ring is `full`, a consumer whether it is empty (`len`).
@@ -38,7 +38,7 @@ class Queue:
         return len(self) >= self.slots
 
     def slot(self) -> Tree:
-        """The arrays to write into, which hold what was there before; not while it is full."""
+        """The arrays to write into, with old contents; not while it is full."""
         assert not self.full, f"a queue of {self.slots} slots is full"
         fence()
         return self._arrays[self.produced % self.slots]
@@ -61,7 +61,7 @@ class Queue:
         return int(self._versions[self.consumed % self.slots])
 
     def release(self) -> None:
-        """Give the slot back: it may be overwritten from this moment.
+        """Release the oldest slot: it may be overwritten from this moment.
 
         XLA on a CPU may read NumPy arrays in place, and later: wait for what was computed from them first.
         """
@@ -69,5 +69,5 @@ class Queue:
         self._consumed[0] += 1
 
     def restart(self, number: int) -> None:
-        """Be empty, as after so many slots: where a run goes on whose last slots were lost."""
+        """Empty the queue, as after `number` slots: for resuming a run whose last slots were lost."""
         self._produced[0] = self._consumed[0] = number

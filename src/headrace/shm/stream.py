@@ -1,12 +1,12 @@
-"""Values of one node, pass by pass, from the replicas of one fragment to those of another, re-sliced on the way.
+"""Sends the output of a node every pass from the replicas of one fragment to those of another, re-sliced.
 
-A slot holds what one pass yields. Of a pass with several steps each is announced as it is written, so a receiver may go
-on with it at once, and finds the whole pass in one place when it is over: nothing is copied on that side. Where the two
+A slot holds the output of one pass. In a pass of several steps each step is announced as it is written, so a receiver
+can use it at once, and has the whole pass in one place at its end, without a copy. Where the two
 sides have different numbers of replicas, the side with fewer has the slots, and each replica of the other a part of
 them along the environments.
 
-A slot is free again when every receiver has let go of its pass. Counters have one writer each; a sender or receiver
-that is replaced finds what its predecessor had announced, and goes on from there.
+A slot is free again when every receiver has released its pass. Every counter has one writer; the successor of a sender
+or receiver finds what its predecessor announced, and continues from there.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Ring:
         axis: int = 0,
         stacked: bool = False,
     ):
-        """`structs` are the shapes of what a replica of the side with fewer of them yields, or takes, in a pass; `axis`
-        is that of environments. `stacked` if the first axis is that of its `steps`, written one by one."""
+        """`structs` are the shapes of a pass for one replica of the side with fewer replicas; `axis` is that of
+        environments. `stacked` if the first axis is that of `steps`, which are written one by one."""
         assert stacked or steps == 1, "steps that are written one by one need an axis of their own"
         self.senders, self.receivers = senders, receivers
         self.slots, self.steps, self.axis, self.stacked = slots, steps, axis, stacked
@@ -44,23 +44,23 @@ class Ring:
         self.produced: NDArray[np.int64] = arena.counters(senders)
         """Steps that each sender has announced."""
         self.consumed: NDArray[np.int64] = arena.counters(receivers)
-        """Passes that each receiver has let go of."""
+        """Passes that each receiver has released."""
         self._arrays = [[[arena.array(s.shape, s.dtype) for s in structs] for _ in range(slots)] for _ in range(few)]
         self.bytes: int = sum(int(np.prod(s.shape)) * np.dtype(s.dtype).itemsize for s in structs) * few // senders
         """Bytes of a pass of one sender."""
 
     @property
     def carried(self) -> int:
-        """Bytes that have crossed."""
+        """Bytes sent so far."""
         return int(int(self.produced.sum()) * self.bytes // self.steps)
 
     def restart(self, passes: int) -> None:
-        """Be empty, as after so many passes."""
+        """Empty the ring, as after `passes` passes."""
         self.produced[:] = passes * self.steps
         self.consumed[:] = passes
 
     def views(self, place: int, number: int) -> list[list[NDArray[Any]]]:
-        """The arrays of each slot as one of `number` replicas of a side has them."""
+        """The part of each slot's arrays that belongs to replica `place` of `number` on a side."""
         each = number // len(self._arrays)
         own, part = divmod(place, each)
 
@@ -74,7 +74,7 @@ class Ring:
         return [[view(array) for array in slot] for slot in self._arrays[own]]
 
     def opposite(self, place: int, number: int, others: int) -> slice:
-        """The replicas of the other side that one of `number` exchanges with."""
+        """The replicas of the other side that replica `place` of `number` exchanges data with."""
         if others <= number:
             at = place // (number // others)
             return slice(at, at + 1)
@@ -96,7 +96,7 @@ class Sender:
         return bool(number - self.consumed.min() < self.ring.slots)
 
     def send(self, number: int, step: int, leaves: Sequence[Any]) -> None:
-        """Write and announce a step of a pass; one that was announced before stays as it was."""
+        """Write and announce a step of a pass; a step that was announced before is not changed."""
         at = number * self.ring.steps + step
         if self.produced[0] > at:
             return
@@ -122,7 +122,7 @@ class Receiver:
         self.produced = ring.produced[ring.opposite(place, ring.receivers, ring.senders)]
 
     def ready(self, number: int, step: int) -> bool:
-        """Whether a step of a pass is there, from everybody."""
+        """Whether all senders have announced a step of a pass."""
         return bool(self.produced.min() > number * self.ring.steps + step)
 
     def take(self, number: int) -> list[NDArray[Any]]:
@@ -131,7 +131,7 @@ class Receiver:
         return self.views[number % self.ring.slots]
 
     def release(self, number: int) -> None:
-        """Let go of a pass."""
+        """Release a pass: its slot may be overwritten."""
         fence()
         if self.consumed[0] <= number:
             self.consumed[0] = number + 1

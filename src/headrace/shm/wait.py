@@ -1,4 +1,4 @@
-"""Waiting for another process: never for ever, and never for one that is gone."""
+"""Waiting for another process: with a timeout, and not for one that has ended."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from headrace.errors import OverdueError, PeerGone
 from headrace.shm.memory import fence
 
 Alive = Callable[[], bool]
-"""Whether the process waited for is still there."""
+"""Whether the process waited for is still running."""
 
 SPINS = 40
-"""Looks before the first sleep, about 10 us: what a hand-over between two running processes takes."""
+"""Checks before the first sleep, about 10 us: what a hand-over between two running processes takes."""
 
 SHORTEST, LONGEST = 20e-6, 1e-3
-"""Seconds of the first sleep, and of those it grows to. Linux adds about 50 us to each."""
+"""Seconds of the first sleep, and of the longest. Linux adds about 50 us to each."""
 
 LEISURE = 2e-3, 20e-3
-"""The same where nothing is lost by a late look: looking often takes the core from who works there."""
+"""The same where a late check costs nothing: checking often takes time from other processes on the core."""
 
 
 def wait(
@@ -27,13 +27,13 @@ def wait(
     """Return as soon as `ready()`; raise `PeerGone` once not `alive()`, `OverdueError` after `timeout` seconds."""
     for _ in range(1 if leisurely else SPINS):
         if ready():
-            fence()  # what is looked at next was written before it was ready
+            fence()  # data announced by `ready` is read after this
             return
     pause, longest = LEISURE if leisurely else (SHORTEST, LONGEST)
     growth, end = 1.2 if leisurely else 2.0, time.monotonic() + timeout
     while True:
         living = alive()
-        if ready():  # asked after `alive`: a peer may finish and then end, and what it finished counts
+        if ready():  # checked again after `alive`: the peer may have finished its work and then ended
             fence()
             return
         if not living:

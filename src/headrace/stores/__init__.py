@@ -1,8 +1,8 @@
-"""What stands between collecting and learning. A kind of store is one file, and one line here."""
+"""Stores between collecting and learning. A kind of store is one file, and one line here."""
 
 from headrace.stores import replay, rollout
-from headrace.stores.base import Draw, Fill, Kind, Leaves, Store
+from headrace.stores.base import Draw, Fill, Leaves, Store, StoreKind
 
-KINDS: tuple[Kind, ...] = (replay.KIND, rollout.KIND)
+KINDS: tuple[StoreKind, ...] = (replay.KIND, rollout.KIND)
 
-__all__ = ["KINDS", "Draw", "Fill", "Kind", "Leaves", "Store"]
+__all__ = ["KINDS", "Draw", "Fill", "Leaves", "Store", "StoreKind"]

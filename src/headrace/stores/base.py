@@ -1,4 +1,4 @@
-"""What every kind of store offers: to the loop, to the plan, and to those who fill it and learn from it.
+"""The interface of every kind of store: for the loop, for the plan, and for the sections that fill it and draw from it.
 
 A kind of store is one file: the operations that a loop records (a `Fill` and a `Draw`, which know the rate), the handle
 that records them, and the `Store` that holds the rows. It is registered once, in `headrace.stores`.
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.core.symbols import Recorder
+from headrace.core.stage import LoopTracer
 from headrace.types import Tree
 
 Leaves = list[Any]
@@ -23,19 +23,19 @@ Leaves = list[Any]
 
 
 class Draw(ABC):
-    """What a loop asks of a store in a learning pass, and how fast it may ask. `collected` are the transitions of one
+    """A draw from a store in each learning pass, and its rate. `collected` is the number of transitions of one
     collecting pass, over all environments."""
 
     filler: str
     """The node that fills the store."""
     after: Any
-    """Transitions that are in before the first draw."""
+    """Transitions inserted before the first draw."""
     staleness: Any
-    """How many versions behind the learner the actor may have been; None where it does not matter."""
+    """How many weight versions the actor may be behind the learner; None where there is no limit."""
     fused: Any
-    """Whether several passes may be drawn at once and learned from as one program."""
+    """Whether several passes may be drawn at once and run as one program."""
     kind: Any
-    """The kind of edge between who fills the store and who draws from it."""
+    """The kind of the edge from the node that fills the store to this one."""
 
     @abstractmethod
     def rate(self, collected: int) -> Fraction:
@@ -43,11 +43,11 @@ class Draw(ABC):
 
     @abstractmethod
     def due(self, collected: int, passes: int) -> int:
-        """Learning passes that so many collecting passes allow."""
+        """Learning passes allowed after `passes` collecting passes."""
 
     @abstractmethod
     def needed(self, collected: int, learned: int) -> int:
-        """Collecting passes that so many learning passes need."""
+        """Collecting passes needed for `learned` learning passes."""
 
     @abstractmethod
     def frames(self, collected: int) -> int:
@@ -55,36 +55,36 @@ class Draw(ABC):
 
 
 class Store(ABC):
-    """Rows of a run, between those who collect (writers, one for each slice of the environments) and those who learn
-    (readers). All counters have one writer each, so any of them may be replaced and carry on."""
+    """Rows of a run, inserted by collecting sections (writers, one for each slice of the environments) and drawn by
+    learning sections (readers). Every counter has one writer, so a process that is replaced can carry on from it."""
 
     @abstractmethod
     def room(self, writer: int, number: int) -> Leaves | None:
-        """Memory of the store's own to collect pass `number` into; None where rows are copied into it."""
+        """Buffers of the store to collect pass `number` into; None where `insert` copies rows."""
 
     @abstractmethod
     def insert(self, rows: Leaves, writer: int, number: int) -> bool:
-        """Keep what pass `number` of a writer collected. What is there already stays as it is; whether it was."""
+        """Insert the rows of pass `number` of a writer; rows a predecessor already inserted stay. Whether it had."""
 
     @abstractmethod
     def draw(self, how: Any, rng: np.random.Generator, first: int, count: int, reader: int) -> Leaves:
-        """What learning passes from `first` on learn from: `count` of them along a first axis, if they are fused."""
+        """The data for learning passes from `first` on; for `count` fused passes, along a first axis."""
 
     @abstractmethod
     def release(self, reader: int, learned: int) -> None:
-        """Let go of what a reader that has come so far will not ask for again."""
+        """Free what a reader no longer needs after `learned` learning passes."""
 
     @abstractmethod
     def sever(self, writer: int) -> None:
-        """What a writer inserts next does not follow what it inserted last."""
+        """Mark that the next rows of a writer do not continue its last episode."""
 
     @abstractmethod
     def contents(self) -> dict[str, Any] | None:
-        """What a checkpoint keeps, as views; None where everything in it has been learned from by then."""
+        """The contents for a checkpoint, as views; None where everything has been learned from when one is written."""
 
     @abstractmethod
     def fill(self, contents: dict[str, Any] | None, passes: int) -> None:
-        """Take over what a checkpoint kept, after so many collecting passes."""
+        """Restore the contents from a checkpoint, after `passes` collecting passes."""
 
 
 class Fill(Protocol):
@@ -92,27 +92,27 @@ class Fill(Protocol):
 
     @property
     def channel(self) -> Any:
-        """What carries the rows from those who fill to those who draw."""
+        """The channel that carries rows from writers to readers."""
 
     def require(self, row: Tree) -> None:
         """Refuse a store of such rows that would not fit into memory."""
 
     def make(self, handed: Tree, writers: int, readers: int, ahead: int, arena: Any) -> Store:
-        """The store, in an arena. `handed` has the shapes of what a writer inserts at once; at most `ahead` passes are
-        not learned from when another one begins."""
+        """Make the store in an arena. `handed` has the shapes of what a writer inserts at once; at most `ahead` passes
+        are not yet learned from when another one begins."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class StoreKind:
     """A kind of store, as `headrace.stores` registers it."""
 
     handle: type
-    """How a loop's argument is annotated."""
-    recorder: Callable[[Recorder, str], Any]
-    """What the loop is given while it is traced."""
+    """The annotation of a loop's argument."""
+    symbolic: Callable[[LoopTracer, str], Any]
+    """Makes the symbolic store that a loop is traced with."""
 
 
 def join(parts: Sequence[Sequence[NDArray[Any]]], axis: int) -> Leaves:
-    """The arrays of several writers as one; as they are where there is one writer."""
+    """Concatenate the arrays of several writers; those of a single writer are not copied."""
     columns = zip(*parts, strict=True)
     return [column[0] if len(column) == 1 else np.concatenate(column, axis=axis) for column in columns]

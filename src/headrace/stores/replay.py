@@ -1,12 +1,12 @@
 """Replay: a store that is sampled with replacement, as a table of rows.
 
-The table is one arena of rows with a stripe for each writer, gathered from directly. A stripe is a ring of steps; a
-step is one row for each of the writer's environments. Rows of one environment follow each other in time, so sums over n
-steps are made when sampling, and stop at the end of an episode or of what was written.
+The table is one arena of rows with a stripe for each writer; batches are gathered from it directly. A stripe is a ring
+of steps; a step is one row for each of the writer's environments. Rows of one environment follow each other in time, so
+sums over n steps are made when sampling, and stop at the end of an episode or of what was written.
 
 Over shared memory (`allocate=arena.array`) each writer is a process of its own. A ring has as many steps more
 than it holds as are inserted at once, so those being written are never among those drawn, and draws are the same in
-every runtime. What writers overwrite while a batch is copied is found afterwards, by their counters, and drawn anew.
+every runtime. What writers overwrite while a batch is copied is detected afterwards by their counters, and drawn again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.handles import Replay
-from headrace.core.symbols import Handle, Recorder, as_struct, checked, leading, show, whole
+from headrace.core.symbols import Handle, as_struct, checked, leading, require_whole, show
 from headrace.errors import LoopError
 from headrace.machine import free_memory, gib, require_memory
 from headrace.shm.memory import LINE, Arena, fence
-from headrace.stores.base import Draw, Kind, Leaves, Store
+from headrace.stores.base import Draw, Leaves, Store, StoreKind
 from headrace.types import Batch, Transition, Tree, empty_like, tree_bytes
 
 
@@ -83,18 +83,13 @@ class Sample(Draw):
 class SymbolicReplay(Handle, Replay):
     """Records insertions and samples."""
 
-    def __init__(self, tracer: Recorder, name: str):
-        self.tracer = tracer
-        self.name = name
-        self.row: Transition | None = None
-
     @checked
     def insert(self, transition: Transition, capacity: int = 1_000_000) -> None:
         if not isinstance(transition, Transition):
             raise LoopError(
                 f"{self.name}.insert takes a Transition, as env.step and env.unroll give one, got {show(transition)}."
             )
-        whole(f"{self.name}.insert", capacity=(capacity, 1))
+        require_whole(f"{self.name}.insert", capacity=(capacity, 1))
         lead = len(leading(self.tracer, f"{self.name}.insert", transition))
         self.tracer.keep(self.name, jax.tree.map(as_struct, transition))
         self.tracer.add("store", f"{self.name}.insert", {"transition": transition}, (), operation=Insert(capacity))
@@ -106,7 +101,7 @@ class SymbolicReplay(Handle, Replay):
     ) -> Batch:
         if self.row is None:
             raise LoopError(f"the loop samples from '{self.name}' before it inserts; call {self.name}.insert first.")
-        whole(f"{self.name}.sample", size=(size, 1), after=(after, 0), steps=(steps, 1))
+        require_whole(f"{self.name}.sample", size=(size, 1), after=(after, 0), steps=(steps, 1))
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape), leaf.dtype), self.row)
         number = jax.ShapeDtypeStruct((size,), jnp.dtype("float32"))
         batch = Batch(row.obs, row.action, number, number, row.next_obs, row.extra)
@@ -115,7 +110,7 @@ class SymbolicReplay(Handle, Replay):
         return drawn
 
 
-KIND = Kind(Replay, SymbolicReplay)
+KIND = StoreKind(Replay, SymbolicReplay)
 
 
 class Table(Store):
@@ -125,13 +120,13 @@ class Table(Store):
         """`handed` has the shapes of what one writer inserts at once: `[envs, ...]`, or `[steps, envs, ...]`."""
         *together, self.envs = handed.reward.shape
         self.together = together[0] if together else 1
-        """Steps that are inserted, and committed, at once."""
+        """Steps that are inserted and committed together."""
         self.steps = max(1, capacity // (writers * self.envs))
         self.ring = self.steps + self.together
         self.writers = writers
         lead = len(handed.reward.shape)
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), handed)
-        if allocate is np.zeros:  # other memory was checked by whoever made it, and may be full of this table's rows
+        if allocate is np.zeros:  # other memory was checked when it was allocated, and may hold rows already
             require_table(row, writers * self.steps * self.envs)
         self.rows: Transition = empty_like(row, writers * self.ring * self.envs, make=allocate)
         # Views [writer, step, env, ...] of the same memory, for writing.
@@ -139,7 +134,7 @@ class Table(Store):
             leaf.reshape(writers, self.ring, self.envs, *leaf.shape[1:]) for leaf in jax.tree.leaves(self.rows)
         ]
         self.written: Any = allocate((writers, LINE // 8), np.int64)[:, 0]
-        """Steps each writer has ever committed; a writer that is replaced goes on from there."""
+        """Steps each writer has ever committed; the successor of a writer continues from there."""
 
     @property
     def inserted(self) -> int:
@@ -150,9 +145,9 @@ class Table(Store):
         return None
 
     def insert(self, rows: Transition | Leaves, writer: int = 0, number: int | None = None) -> bool:
-        """Write what is inserted at once, a transition or its arrays in order, then commit it."""
+        """Write a transition or trajectory, or its arrays in order, then commit it."""
         if number is not None and self.written[writer] > number * self.together:
-            return True  # by a predecessor, before it died
+            return True  # inserted by a predecessor before it died
         at = self.written[writer] % self.ring
         if self.together > 1:
             at = (at + np.arange(self.together)) % self.ring
@@ -168,13 +163,13 @@ class Table(Store):
         return jax.tree.leaves(self.sample(rng, (count, how.size), how.gamma, how.steps))
 
     def release(self, reader: int, learned: int) -> None:
-        """Nothing is held for anybody."""
+        """Nothing is reserved for readers."""
 
     def sample(self, rng: np.random.Generator, lead: tuple[int, ...], gamma: float, steps: int) -> Batch:
         """`lead` rows drawn with replacement, each folded over up to `steps` steps."""
         writer, step, env = self.places(rng, int(np.prod(lead)), steps)
         batch = self.gather(writer, step, env, lead, gamma, steps)
-        # The limiter lets writers go on by some steps only while this side draws, so this ends.
+        # The pace lets writers insert only a few steps during a draw, so this ends.
         lost = np.flatnonzero(self._overwritten(writer, step))
         while lost.size:
             writer, step, env = self.places(rng, lost.size, steps)
@@ -191,12 +186,12 @@ class Table(Store):
 
         Any row with `steps` - 1 later ones is equally likely.
         """
-        written = self.written.copy()  # once: writers go on meanwhile
+        written = self.written.copy()  # read once: writers continue meanwhile
         fence()
         held = np.minimum(written, self.steps)
         starts = np.maximum(held - (steps - 1), 0)
         if not starts.any():
-            starts = held  # fewer steps than asked are in: sums stop at the last one written
+            starts = held  # fewer steps were inserted: sums stop at the last one
         bounds = np.cumsum(starts * self.envs)
         at = rng.integers(0, bounds[-1], number)
         writer = np.searchsorted(bounds, at, side="right") if self.writers > 1 else np.zeros(number, np.int64)
@@ -205,7 +200,7 @@ class Table(Store):
         return writer, step, within % self.envs
 
     def _overwritten(self, writer: NDArray[Any], step: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which of these steps are overwritten, or being so. Those after them are younger and need no check."""
+        """Which of these steps were or are being overwritten. Later steps are newer and need no check."""
         fence()  # after the rows were read
         lost: NDArray[np.bool_] = step < (self.written - self.steps)[writer]
         return lost
@@ -252,12 +247,12 @@ class Table(Store):
         )
 
     def contents(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the rows written, and how many there ever were."""
+        """The rows written, and how many there ever were, for a checkpoint."""
         held = int(min(self.written.max(initial=0), self.ring))
         return {"rows": [stripe[:, :held] for stripe in self.stripes], "written": self.written.copy()}
 
     def fill(self, contents: dict[str, Any] | None, passes: int = 0) -> None:
-        """Take over the contents of another table; what is inserted next does not follow them."""
+        """Restore the contents of a table; the next rows do not continue its episodes."""
         assert contents is not None
         for stripe, rows in zip(self.stripes, contents["rows"], strict=True):
             stripe[:, : rows.shape[1]] = rows
@@ -266,7 +261,7 @@ class Table(Store):
             self.sever(writer)
 
     def sever(self, writer: int) -> None:
-        """Mark a writer's newest step as truncated: what is inserted next does not follow it."""
+        """Mark a writer's newest step as truncated: the next rows do not continue its episode."""
         if self.written[writer]:
             at = (writer * self.ring + (self.written[writer] - 1) % self.ring) * self.envs
             newest = slice(at, at + self.envs)

@@ -1,4 +1,4 @@
-"""Rollout: a store whose trajectories are each learned from once, in order."""
+"""Rollout: a first-in, first-out store, whose trajectories are each learned from once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import jax
 import numpy as np
 
 from headrace.core.handles import Rollout
-from headrace.core.symbols import Handle, Recorder, checked, leading, whole
+from headrace.core.symbols import Handle, checked, leading, require_whole
 from headrace.errors import LoopError
 from headrace.shm.memory import Arena
 from headrace.shm.queue import Queue
-from headrace.stores.base import Draw, Kind, Leaves, Store, join
+from headrace.stores.base import Draw, Leaves, Store, StoreKind, join
 from headrace.types import Transition, Tree
 
 ENVS = 1
@@ -29,7 +29,7 @@ class Put:
     kind: ClassVar[str] = "rollout"
 
     def require(self, row: Tree) -> None:
-        """A few trajectories fit where one does."""
+        """No check: a few trajectories fit in memory."""
 
     def make(self, handed: Tree, writers: int, readers: int, ahead: int, arena: Arena) -> Store:
         return Trajectories(handed, writers, readers, ahead, arena)
@@ -62,15 +62,10 @@ class Take(Draw):
 class SymbolicRollout(Handle, Rollout):
     """Records trajectories put and taken."""
 
-    def __init__(self, tracer: Recorder, name: str):
-        self.tracer = tracer
-        self.name = name
-        self.row: Tree | None = None
-
     @checked
     def put(self, trajectory: Transition) -> None:
         one_step = len(leading(self.tracer, f"{self.name}.put", trajectory)) == 1
-        steps = (1,) if one_step else ()  # what is taken is a trajectory in any case
+        steps = (1,) if one_step else ()  # a single step is taken as a trajectory of one
         self.row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*steps, *leaf.shape), leaf.dtype), trajectory)
         self.tracer.keep(self.name, self.row)
         self.tracer.add("store", f"{self.name}.put", {"trajectory": trajectory}, (), operation=Put())
@@ -79,21 +74,21 @@ class SymbolicRollout(Handle, Rollout):
     def take(self, epochs: int = 1, staleness: int = 0) -> Transition:
         if self.row is None:
             raise LoopError(f"the loop takes from '{self.name}' before it puts; call {self.name}.put first.")
-        whole(f"{self.name}.take", epochs=(epochs, 1), staleness=(staleness, 0))
+        require_whole(f"{self.name}.take", epochs=(epochs, 1), staleness=(staleness, 0))
         how = Take(f"{self.name}.put", epochs, staleness)
         taken: Transition = self.tracer.add("store", f"{self.name}.take", {}, self.row, operation=how)
         return taken
 
 
-KIND = Kind(Rollout, SymbolicRollout)
+KIND = StoreKind(Rollout, SymbolicRollout)
 
 
 class Trajectories(Store):
-    """A ring of slots from each writer to each reader; a writer collects into the slot of the first reader itself."""
+    """A ring of slots from each writer to each reader; a writer collects directly into the slot of the first reader."""
 
     def __init__(self, handed: Tree, writers: int, readers: int, ahead: int, arena: Arena):
         leaves = jax.tree.leaves(handed)
-        # One more than may be ahead: a pass may be counted as learned from just before its slot is given back.
+        # One more than may be ahead: a pass is counted as learned from just before its slot is released.
         self.queues = [[Queue(arena, leaves, ahead + 2) for _ in range(writers)] for _ in range(readers)]
 
     def room(self, writer: int, number: int) -> Leaves | None:
@@ -105,7 +100,7 @@ class Trajectories(Store):
         for queues in self.queues:
             queue = queues[writer]
             if queue.produced > number:
-                continue  # by a predecessor, which died between two readers' queues
+                continue  # committed by a predecessor that died between two readers' queues
             there = False
             slot = queue.slot()
             for held, row in zip(slot, rows, strict=True):
@@ -123,7 +118,7 @@ class Trajectories(Store):
                 queue.release()
 
     def sever(self, writer: int) -> None:
-        """Each trajectory stands for itself."""
+        """Nothing to do: trajectories do not continue each other."""
 
     def contents(self) -> dict[str, Any] | None:
         return None

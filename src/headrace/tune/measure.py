@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from headrace.runtimes.boot import present_cores, start
-from headrace.runtimes.places import shown
+from headrace.runtimes.places import visible_devices
 from headrace.tune.model import Costs
 from headrace.tune.probe import TASK, Task
 
@@ -103,7 +103,10 @@ class Probe:
             "headrace.tune.probe",
             cores,
             job.task.threads,
-            variables={TASK: job.task.to_json(), **shown([each["device"] for each in job.task.fragments], alone=False)},
+            variables={
+                TASK: job.task.to_json(),
+                **visible_devices([each["device"] for each in job.task.fragments], alone=False),
+            },
             out=self.out,
             errors=self.errors,
             session=True,

@@ -1,4 +1,4 @@
-"""A plan as it is shown to a person: what runs and is no node of the loop, or not only one, has a node too."""
+"""A plan prepared for drawing: copies of a stage, and applying gradients, become nodes of their own."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from headrace.graph.ir import Edge, Node
 from headrace.graph.plan import Cut, Fragment, Plan
 
 APPLY = "apply gradients"
-"""The node of a fragment that has none, because it applies what others compute."""
+"""The drawn node of a fragment that only applies gradients."""
 
 
-def shown(plan: Plan) -> Plan:
-    """The plan with a node for every copy of a stage, and for what applies gradients."""
+def drawable(plan: Plan) -> Plan:
+    """The plan with a node for every copy of a stage, and one for applying gradients."""
     return _with_applying(_with_copies(plan))
 
 
 def _with_applying(plan: Plan) -> Plan:
-    """Gradients go up to the fragment that applies them, and the cells that these change come down."""
+    """Add the edges of gradients to the fragment that applies them, and of changed cells back."""
     applying = [fragment for fragment in plan.fragments if not fragment.nodes]
     sent = [cut for cut in plan.cuts if cut.channel == "apply"]
     if not (applying and sent):
@@ -39,13 +39,13 @@ def _with_applying(plan: Plan) -> Plan:
 
 
 def _with_copies(plan: Plan) -> Plan:
-    """Where several fragments compute the same pure stage each has its own, called `relabel (copy)`."""
+    """Give each fragment that computes the same pure stage a node of its own, named `relabel (copy)`."""
     copies = [(f, node) for f in plan.fragments for node in f.nodes if plan.fragment_of[node] is not f]
     if not copies:
         return plan
 
     def name(node: str, fragment: Fragment) -> str:
-        """What a node is called in a fragment that has it, or else where it is at home."""
+        """The name of a node in a fragment that has it, or else in its first fragment."""
         number = [own for own, copy in copies if copy == node].index(fragment) if (fragment, node) in copies else -1
         return node if number < 0 else f"{node} (copy{f' {number + 1}' if number else ''})"
 
