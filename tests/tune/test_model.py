@@ -8,13 +8,16 @@ import pytest
 
 from headrace.tune.choice import Choice
 from headrace.tune.measure import costs as summed
-from headrace.tune.model import SAMPLER, TURNS, Costs, Terms, fusable, load
+from headrace.tune.model import SAMPLER, TURNS, Costs, Part, Terms, load
 from headrace.tune.search import Freedom, candidates, choose, layouts
+from headrace.tune.tasks import fusable
 from headrace.tune.tell import limit, sentence, tables
 
-TERMS = Terms(cores=2, collector="collect", learners=("learn",), per_insert=16.0, steps=1, size=256)
-DUAL = dataclasses.replace(TERMS, learners=("critic", "actor"))
-TURN = Terms(cores=2, collector="collect", learners=("learn",), per_insert=1.0, steps=128, size=1024, turns=True)
+COLLECT, LEARN = Part("collect", steps=True, acts=1.0), Part("learn", learns=1.0)
+CRITIC, ACTOR = Part("critic", learns=0.6), Part("actor", learns=0.4)
+TERMS = Terms(cores=2, parts=(COLLECT, LEARN), per_insert=16.0, steps=1, size=256)
+DUAL = dataclasses.replace(TERMS, parts=(COLLECT, CRITIC, ACTOR))
+TURN = Terms(cores=2, parts=(COLLECT, LEARN), per_insert=1.0, steps=128, size=1024, turns=True)
 FREE = Freedom(envs=True, replicas=True)
 
 
@@ -81,7 +84,8 @@ def test_one_sampler_may_roam_only_where_all_cores_are_the_learners() -> None:
 
 def test_on_an_accelerator_two_learners_add_up() -> None:
     costs = Costs({8: 0.0008}, {("critic", 1, 8, 256): 0.004, ("actor", 1, 8, 256): 0.003})
-    terms = dataclasses.replace(DUAL, cores=4, devices={"critic": "gpu:0", "actor": "gpu:0"})
+    learners = (dataclasses.replace(part, device="gpu:0") for part in (CRITIC, ACTOR))
+    terms = dataclasses.replace(DUAL, cores=4, parts=(COLLECT, *learners))
     found = load(choice({"collect": (2, 3), "critic": (0,), "actor": (1,)}, replicas=2), terms, costs)
     assert found is not None
     assert found.busiest == "gpu:0"
@@ -205,7 +209,7 @@ def test_it_says_what_was_measured_and_chosen_in_80_columns() -> None:
         ["updates", "fused", "8", "16"],
         ["frames/s", "learner,", "1", "thread", "25.6k", "25.9k"],
     ]
-    words = sentence(dataclasses.replace(usual, expected=found.throughput), TERMS, found, fused=True)
+    words = sentence(dataclasses.replace(usual, expected=found.throughput), TERMS, found)
     assert max(len(line) for line in (*said, *words.splitlines())) <= 80
     assert " ".join(words.split()) == (
         "chosen: 1 sampler with 8 environments on core 1, learner on core 0, 8 updates fused, batch 256: "
@@ -224,7 +228,7 @@ def test_other_programs_are_counted_into_what_is_expected() -> None:
     assert dataclasses.replace(busy, expected=None) == dataclasses.replace(quiet, expected=None)
     assert busy.expected == pytest.approx(quiet.expected / 2) == pytest.approx(12_800)
     found = load(busy, TERMS, crowded)
-    words = " ".join(sentence(busy, TERMS, found, fused=True, given=crowded.given).split())
+    words = " ".join(sentence(busy, TERMS, found, given=crowded.given).split())
     assert "12.8k frames/s expected beside other programs, which leave 50% of the cores; the learner is" in words
 
 

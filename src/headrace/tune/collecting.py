@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from itertools import count
 from typing import Any
@@ -20,8 +19,8 @@ from headrace.graph import Fragment, Graph, cut
 from headrace.graph.sections import Sections
 from headrace.machine import free_memory
 from headrace.runtimes.hosted import hosted
-from headrace.tune.probe import LONG, ROUNDS, WINDOW, WINDOWS, Task, Tell, device, prepare
-from headrace.tune.timing import Moment
+from headrace.tune.probe import ROUNDS, Task, device, prepare
+from headrace.tune.timing import LONG, Enough, Stopwatch, Tell
 
 BETTER = 1.03
 """Twice the environments are worth trying while the last doubling gained this much."""
@@ -31,17 +30,16 @@ def collect(task: Task, tell: Tell) -> None:
     """Tell `envs`, the `seconds` of a pass and the `memory` of an environment, for each size worth it; then again."""
     with jax.default_device(device(task, task.fragments[0])):
         graph, programs, flat = prepare(task)
-        times = graph.steps
 
         def measure(envs: int) -> tuple[float, int]:
             """Environment steps in a second, and the bytes of all environments."""
             before = psutil.Process().memory_info().rss
             env = hosted(make(Recipe.from_json(task.env), envs))
             memory = max(0, psutil.Process().memory_info().rss - before)
-            watch = Stopwatch(partial(tell, envs=envs, memory=memory / envs), times, task.threads)
+            watch = Stopwatch(partial(tell, envs=envs, memory=memory / envs), task.threads, graph.steps)
             fits = graph.spec.num_envs % envs == 0
             collect_until(watch, *((graph, programs, flat) if fits else prepare(task, num_envs=envs)), env)
-            return envs / float(np.median(watch.seconds)), memory
+            return envs * graph.steps / float(np.median(watch.seconds)), memory
 
         measured, best = list[int](), 0.0
         # The usual number first, for the time may be short; then more while they gain; then fewer.
@@ -59,36 +57,6 @@ def collect(task: Task, tell: Tell) -> None:
             tell(done=number >= ROUNDS)
             for envs in measured:
                 measure(envs)
-
-
-class Enough(Exception):  # noqa: N818 - nothing went wrong
-    """So many measurements are enough."""
-
-
-class Stopwatch:
-    """Called before every step of the environments: tells the seconds of a pass, from one step to the next."""
-
-    def __init__(self, tell: Tell, times: int, threads: int):
-        """`times` is how many steps a pass has."""
-        self.tell = tell
-        self.times, self.threads = times, threads
-        self.seconds: list[float] = []
-        self.began: Moment | None = None
-        self.steps = 0
-
-    def __call__(self) -> None:
-        if self.began is None:  # compiling came before the first step
-            self.began = self.since = Moment.now()
-            return
-        self.steps += 1
-        if time.perf_counter() - self.since.wall >= WINDOW:
-            now = Moment.now()
-            told = now.told(self.since, self.threads, self.steps / self.times)
-            self.seconds.append(told["seconds"] / self.times)
-            self.tell(**told)
-            self.since, self.steps = now, 0
-            if len(self.seconds) == WINDOWS or now.wall - self.began.wall > LONG:
-                raise Enough
 
 
 def collect_until(watch: Stopwatch, graph: Graph, programs: Programs, flat: list[Any], env: HostEnv) -> None:

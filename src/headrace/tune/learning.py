@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -14,72 +13,67 @@ import numpy as np
 from headrace.compile.rng import PassRng, bases, draws
 from headrace.graph import Graph
 from headrace.stores.replay import Sample, Table
-from headrace.tune.probe import LONG, ROUNDS, WINDOW, WINDOWS, Task, Tell, device, prepare
-from headrace.tune.timing import Moment
+from headrace.tune.probe import ROUNDS, Task, device, prepare
+from headrace.tune.timing import Enough, Stopwatch, Tell
 from headrace.types import tree_bytes
 
 HELD = 1 << 25
 """Bytes of the table that batches are drawn from: more than a core's cache holds."""
 
-Draw = Callable[[PassRng], Any]
-"""What a program learns from."""
-
 
 def learn(task: Task, tell: Tell) -> None:
     """Tell the `seconds` of a program of each `fragment`, for each `repeat` and `size`; then again."""
-    graph, programs, flat = prepare(task)
-    usual = task.programs[0][1]
-    (store,) = graph.stores.values()
-    held = random_table(graph, usual) if graph.domains[0].fused else random_rows(store.struct)
-    known = {usual: (graph, programs)}
-    compiled: dict[tuple[str, int], Callable[..., Any]] = {}
+    known: dict[int, tuple[Graph, list[Callable[..., Any]]]] = {}
+    """The graph for each size, and the programs of the fragments."""
+    flat, held = list[Any](), None
     for number in count(1):
         for repeat, size in task.programs:
             if size not in known:
-                known[size] = prepare(task, batch_size=size)[:2]
-            graph, programs = known[size]
-            for fragment in task.fragments:
-                name = fragment["id"]
-                if (name, size) not in compiled:
-                    stages = [n for n in graph.where(domain="learn", kind="stage") if n.id in fragment["nodes"]]
-                    program = programs.learner(stages, graph.domains[0].fused)
-                    compiled[name, size] = jax.jit(program, donate_argnums=0)
+                graph, programs, begin = prepare(task, **({"batch_size": size} if known else {}))
+                if held is None:
+                    flat, held = begin, random_store(graph, size)
+                stages = graph.where(domain="learn", kind="stage")
+                mine = [[node for node in stages if node.id in one["nodes"]] for one in task.fragments]
+                made = [programs.learner(nodes, graph.domains[0].fused) for nodes in mine]
+                known[size] = graph, [jax.jit(program, donate_argnums=0) for program in made]
+            graph, compiled = known[size]
+            for fragment, program in zip(task.fragments, compiled, strict=True):
+                found = partial(tell, fragment=fragment["id"], threads=task.threads, repeat=repeat, size=size)
                 with jax.default_device(device(task, fragment)):
-                    found = partial(tell, fragment=name, threads=task.threads, repeat=repeat, size=size)
-                    draw = partial(drawn, graph, held, repeat)
-                    flat = clock(compiled[name, size], flat, bases(graph, 0, 0), draw, task.threads, found)
+                    flat = learn_until(Stopwatch(found, task.threads), graph, program, flat, held, repeat)
         tell(done=number >= ROUNDS)
 
 
-def drawn(graph: Graph, held: Any, repeat: int, rng: PassRng) -> Any:
-    """What a learner gives its program: a trajectory, or as many batches as are fused."""
+def learn_until(
+    watch: Stopwatch, graph: Graph, program: Callable[..., Any], flat: list[Any], held: Any, repeat: int
+) -> list[Any]:
+    """Draw and learn as a learner does, until the watch has seen enough; returns the cells, which were given away."""
     (source,) = graph.domains[0].sources
-    if isinstance(held, Table) and isinstance(source.operation, Sample):
-        return {source.id: held.draw(source.operation, draws(source, rng), 0, repeat)}
-    return {source.id: held}
-
-
-def clock(program: Callable[..., Any], flat: list[Any], keys: Any, draw: Draw, threads: int, found: Tell) -> list[Any]:
-    """Time a program some times, drawing included; returns the cells, which it was given for good."""
-
-    def once(flat: list[Any], number: int) -> list[Any]:
-        rng = PassRng(keys, np.uint32(number))
-        flat, _ = program(flat, draw(rng), rng)
-        jax.block_until_ready(flat)
-        return flat
-
-    flat = once(flat, 0)  # compiles
-    began = Moment.now()
-    for window in range(WINDOWS):
-        since, times = Moment.now(), 0
-        while not times or time.perf_counter() - since.wall < WINDOW:
-            times += 1
-            flat = once(flat, window * 1000 + times)
-        now = Moment.now()
-        found(**now.told(since, threads, times))
-        if now.wall - began.wall > LONG:
-            break
+    keys = bases(graph, 0, 0)
+    try:
+        for number in count():
+            rng, given = PassRng(keys, np.uint32(number)), held
+            if isinstance(held, Table) and isinstance(source.operation, Sample):
+                given = held.draw(source.operation, draws(source, rng), 0, repeat)
+            flat, _ = program(flat, {source.id: given}, rng)
+            jax.block_until_ready(flat)
+            watch()
+    except Enough:
+        pass
     return flat
+
+
+def random_store(graph: Graph, size: int) -> Any:
+    """What a learner draws from: a full table of random transitions, or a random trajectory."""
+    (store,) = graph.stores.values()
+    if not graph.domains[0].fused:
+        return random_rows(store.struct)
+    capacity: int = store.operation.capacity  # type: ignore[attr-defined]
+    table = Table(store.struct, 1, min(capacity, max(size, HELD // tree_bytes(store.row))))
+    for held, rows in zip(jax.tree.leaves(table.rows), random_rows(table.rows), strict=True):
+        held[...] = rows
+    table.written[:] = table.steps
+    return table
 
 
 def random_rows(like: Any) -> list[Any]:
@@ -93,14 +87,3 @@ def random_rows(like: Any) -> list[Any]:
         return rows
 
     return [made(leaf) for leaf in jax.tree.leaves(like)]
-
-
-def random_table(graph: Graph, size: int) -> Table:
-    """A full table of random transitions."""
-    (store,) = graph.stores.values()
-    capacity: int = store.operation.capacity  # type: ignore[attr-defined]
-    table = Table(store.struct, 1, min(capacity, max(size, HELD // tree_bytes(store.row))))
-    for held, rows in zip(jax.tree.leaves(table.rows), random_rows(table.rows), strict=True):
-        held[...] = rows
-    table.written[:] = table.steps
-    return table

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import traceback
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -30,13 +29,8 @@ from headrace.settings.values import from_json, override
 
 TASK = "HEADRACE_PROBE"
 
-WINDOW, WINDOWS, LONG = 0.1, 4, 1.0
-"""Seconds of one measurement; how many there are of the same in a row; seconds after which fewer are enough."""
-
 ROUNDS = 2
 """How often everything is measured before it will do: a neighbour's burst spoils one measurement, not two."""
-
-Tell = Callable[..., None]
 
 
 @dataclass(frozen=True)
@@ -52,6 +46,8 @@ class Task:
     fragments: list[dict[str, Any]]
     """Whose programs: the collector's, or every learner's."""
     parent: int
+    cores: tuple[int, ...] = ()
+    """Where, by their order."""
     sizes: tuple[int, ...] = ()
     """Environments of a sampler, to be tried in this order."""
     usual: int = 1

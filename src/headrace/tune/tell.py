@@ -11,7 +11,7 @@ from rich.table import Table
 
 from headrace.tune.choice import Choice, listed, short
 from headrace.tune.choice import fused as updates_fused
-from headrace.tune.model import SAMPLER, TURNS, Costs, Load, Terms, sampler_cores
+from headrace.tune.model import GRADIENTS, SAMPLER, TURNS, Costs, Load, Terms
 
 WIDTH = 80
 
@@ -48,17 +48,17 @@ def _table(head: str, names: list[str]) -> Table:
     return table
 
 
-def sentence(choice: Choice, terms: Terms, load: Load, fused: bool, given: float = 1.0) -> str:
+def sentence(choice: Choice, terms: Terms, load: Load, given: float = 1.0) -> str:
     """The choice, what is expected of it, and what limits it; `given` is what other programs leave of the cores."""
     envs = f"{choice.envs} environment{'s' * (choice.envs > 1)}"
     if terms.alone:
         words = [envs]
     else:
         many = choice.replicas > 1
-        cores = itertools.chain.from_iterable(sampler_cores(choice, terms))
+        cores = itertools.chain.from_iterable(terms.homes(terms.collector, choice))
         words = [f"{choice.replicas} sampler{'s' * many} with {envs}{' each' * many} on {listed(cores)}"]
-        words += [f"{_called(name, terms)} on {listed(choice.cores[name])}" for name in terms.learners]
-    if fused:
+        words += [f"{_called(part.id, terms)} on {listed(choice.cores[part.id])}" for part in terms.learners]
+    if choice.fused:
         words += [updates_fused(choice.repeat)]
         words += [f"batch {choice.batch_size}"] if choice.batch_size is not None else []
     expected = f"{short(choice.expected or 0)} {choice.unit} expected"
@@ -72,8 +72,9 @@ def limit(terms: Terms, load: Load) -> str:
     """What everything waits for."""
     parts = load.on[load.busiest]
     if load.busiest == TURNS:
-        collecting = parts[SAMPLER] / sum(parts.values())
-        return f"collecting takes {collecting:.0%} of the time, learning {1 - collecting:.0%}"
+        collecting, gradients = (parts.get(what, 0.0) / sum(parts.values()) for what in (SAMPLER, GRADIENTS))
+        exchange = f", exchanging gradients {gradients:.0%}" if gradients else ""
+        return f"collecting takes {collecting:.0%} of the time, learning {1 - collecting - gradients:.0%}{exchange}"
     names = [_called(name, terms) for name in sorted(parts, key=lambda name: -parts[name])]
     if len(names) == 1:
         return f"the {names[0]} is the bottleneck"
