@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import IO, Any
 
 from headrace.runtimes.boot import present_cores, start
@@ -81,7 +82,10 @@ class Probe:
             "headrace.tune.probe",
             cores,
             task.threads,
-            variables={TASK: task.to_json(), **shown([each["device"] for each in task.fragments], alone=False)},
+            variables={
+                TASK: json.dumps(asdict(task)),
+                **shown([each["device"] for each in task.fragments], alone=False),
+            },
             out=self.out,
             errors=self.errors,
             session=True,

@@ -219,16 +219,19 @@ class Load:
 def load(choice: Choice, terms: Terms, costs: Costs) -> Load | None:
     """What a choice asks of every resource; None if that was not measured. `Choice.of(plan)` is the plan as it is."""
     size = choice.batch_size or terms.size
-    items = choice.repeat * size
     learning: dict[str, float] = {}
     collecting: list[tuple[float, list[tuple[int, ...]]]] = []
+    on: dict[str, dict[str, float]] = {}
     for part in terms.parts:
         homes = terms.homes(part, choice)
         if part.learns:
             seconds = costs.learning(part, len(homes[0]), choice.repeat, size)
             if seconds is None:
                 return None
-            learning[part.id] = (seconds / len(homes) + part.publishing) / items
+            learning[part.id] = (seconds / len(homes) + part.publishing) / (choice.repeat * size)
+            places = [f"core {core}" for home in homes for core in home]
+            for place in [*places, part.device] if part.device else places:
+                on.setdefault(place, {})[part.id] = learning[part.id]
         if part.steps or part.acts:
             collecting.append((_collecting(part, len(homes), choice, terms, costs), homes))
     # Fragments that have a part in each step wait for each other, unless there is another set of environments.
@@ -237,11 +240,6 @@ def load(choice: Choice, terms: Terms, costs: Costs) -> Load | None:
         crowded = [each * max(Counter(home[0] for home in homes).values()) for each, homes in collecting]
         exchange = {GRADIENTS: terms.gradients} if terms.gradients else {}
         return Load({TURNS: {SAMPLER: chain(crowded)} | learning | exchange})
-    on: dict[str, dict[str, float]] = {}
-    for part in terms.learners:
-        places = [f"core {core}" for home in terms.homes(part, choice) for core in home]
-        for place in [*places, part.device] if part.device else places:
-            on.setdefault(place, {})[part.id] = learning[part.id]
     for each, homes in collecting:
         for home in homes:
             _pour(each, [on.setdefault(f"core {core}", {}) for core in home])
@@ -262,6 +260,9 @@ def _collecting(part: Part, number: int, choice: Choice, terms: Terms, costs: Co
 
 def _pour(seconds: float, cores: list[dict[str, float]]) -> None:
     """Load a sampler onto the cores it may run on: it takes what the others leave of them."""
+    if len(cores) == 1:
+        cores[0][SAMPLER] = cores[0].get(SAMPLER, 0.0) + seconds
+        return
     loads = sorted(sum(parts.values()) for parts in cores)
     level = min((seconds + sum(loads[:n])) / n for n in range(1, len(loads) + 1))
     for parts in cores:

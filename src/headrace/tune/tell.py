@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import textwrap
-
-from rich.console import Console
-from rich.table import Table
+from collections.abc import Iterator
 
 from headrace.tune.choice import Choice, listed, short
 from headrace.tune.choice import fused as updates_fused
@@ -21,31 +18,27 @@ CROWDED = 0.9
 
 def tables(terms: Terms, costs: Costs) -> str:
     """Every measurement, as a rate."""
-    collecting = _table("environments of a sampler", [str(envs) for envs in costs.collect])
     where = f"on {terms.cores} cores" if terms.alone and terms.cores > 1 else "on one core"
-    collecting.add_row(f"steps/s {where}", *(short(envs * terms.steps / s) for envs, s in costs.collect.items()))
+    collecting = [["environments of a sampler", *map(str, costs.collect)]]
+    collecting += [[f"steps/s {where}", *(short(envs * terms.steps / s) for envs, s in costs.collect.items())]]
     repeats = sorted({repeat for _, _, repeat, _ in costs.learn})
-    fused = repeats != [1]
-    learning = _table("updates fused" if fused else "", [str(repeat) if fused else "" for repeat in repeats])
-    sizes = {size for _, _, _, size in costs.learn}
+    fused, sizes = repeats != [1], {size for _, _, _, size in costs.learn}
+    learning = [["updates fused" if fused else "", *(str(repeat) if fused else "" for repeat in repeats)]]
     for name, threads, size in sorted({(name, threads, size) for name, threads, _, size in costs.learn}):
         found = {k: costs.learn[name, threads, k, size] for k in repeats if (name, threads, k, size) in costs.learn}
         what = f"{'frames/s' if fused else 'steps/s'} {_called(name, terms)}, {threads} thread{'s' * (threads > 1)}"
         what += f", batch {size}" if len(sizes) > 1 else ""
-        learning.add_row(what, *(short(k * size / found[k]) if k in found else "-" for k in repeats))
-    text = io.StringIO()
-    console = Console(file=text, width=WIDTH, highlight=False, markup=False)
-    for table in [collecting] * bool(costs.collect) + [learning] * bool(costs.learn):
-        console.print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip())
+        learning.append([what, *(short(k * size / found[k]) if k in found else "-" for k in repeats)])
+    shown = collecting * bool(costs.collect), learning * bool(costs.learn)
+    return "\n".join(line for rows in shown for line in _lines(rows) if line)
 
 
-def _table(head: str, names: list[str]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 0, 0, 2))
-    table.add_column(head, no_wrap=True, min_width=28)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+def _lines(rows: list[list[str]]) -> Iterator[str]:
+    """A table as text: names to the left, numbers to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for name, *numbers in rows:
+        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
+        yield "  ".join([name.ljust(max(28, widths[0])), *cells]).rstrip()
 
 
 def sentence(choice: Choice, terms: Terms, load: Load, given: float = 1.0) -> str:
