@@ -196,7 +196,7 @@ class Costs:
         low = max((known for known in each if known <= threads), default=min(each))
         high = min((known for known in each if known >= threads), default=max(each))
         slope = math.log(each[high] / each[low]) / math.log(high / low) if low < high else 0.0
-        return part.learns * each[low] * (threads / low) ** slope * repeat * size
+        return float(part.learns * each[low] * (threads / low) ** slope * repeat * size)
 
 
 @dataclass(frozen=True)
