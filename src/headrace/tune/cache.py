@@ -20,7 +20,7 @@ from headrace.settings.values import to_json
 from headrace.tune.choice import Choice
 from headrace.version import __version__
 
-CHOOSING = 3
+CHOOSING = 4
 """Counts the ways in which choices were made: what was chosen in an older one is chosen anew."""
 
 

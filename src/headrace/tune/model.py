@@ -82,6 +82,7 @@ class Terms:
 
     @staticmethod
     def of(plan: Plan, machine: Machine) -> Terms:
+        """Those of any plan; of a loop with several rates, items are counted by the first."""
         graph, domain, sections = plan.graph, plan.graph.domains[0], Sections(plan)
         size = domain.frames if domain.fused else domain.collected
         order = {section.fragment.id: i for i, section in enumerate(sections.learning)}
