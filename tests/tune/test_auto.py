@@ -8,13 +8,29 @@ import pytest
 
 import headrace
 from headrace.errors import PlanError
+from headrace.graph import Graph
+from headrace.machine import Machine
 from headrace.tune import auto
+from headrace.tune.model import Costs
 
 CHEAP, DEAR = 2e-6, 500e-6
 
 
+MACHINE = Machine(2, 1 << 34, ("cpu:0",))
+
+
+def measured(graph: Graph, step: float, act: float, learn: float, wide: float) -> Costs:
+    """Seconds of a core for one environment step: to `step`, to `act`, to `learn`; to learn with both cores, `wide`."""
+    domain, envs = graph.domains[0], graph.spec.num_envs
+    size = domain.frames if domain.fused else domain.collected
+    collect = {n: graph.steps * (n * step + envs * act) for n in (envs // 2, envs)}
+    each = {1: learn, 2: wide}
+    return Costs(collect, {("all", k, 1, size): each[k] / float(domain.rate) for k in each}, whole=True)
+
+
 def expected(algorithm: headrace.Algorithm, env: str, policy: str, **costs: float) -> float:
-    return auto.predict(headrace.plan(algorithm, env, policy), costs, cores=2)[0]
+    plan = headrace.plan(algorithm, env, policy)
+    return auto.predict(plan, measured(plan.graph, **costs) if costs else Costs({}, {}), MACHINE)[0]
 
 
 def test_nothing_beats_one_process_where_everything_is_cheap() -> None:
@@ -49,8 +65,9 @@ def test_a_jax_environment_is_one_program() -> None:
 @pytest.mark.skipif(os.environ.get("HEADRACE_LONG") != "1", reason="half a minute: HEADRACE_LONG=1 has it")
 def test_it_tries_the_best_few_and_keeps_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = {"step": CHEAP, "act": CHEAP, "learn": DEAR, "wide": DEAR}
-    monkeypatch.setattr(auto, "node_costs", lambda *_: costs)
     algorithm = headrace.SAC(num_envs=4, warmup=64, batch_size=32, hidden=(16,), replay_capacity=2000)
+    found = measured(headrace.trace(algorithm, "Pendulum-v1"), **costs)
+    monkeypatch.setattr(auto, "node_costs", lambda *_: found)
     said: list[str] = []
     chosen = auto.choose(algorithm, "Pendulum-v1", seconds=0.5, say=said.append)
     tried = [line.split()[2] for line in said if line.startswith("auto: trying")]

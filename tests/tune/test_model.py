@@ -6,15 +6,23 @@ import dataclasses
 
 import pytest
 
+import headrace
+from headrace.graph import Plan, fuse
+from headrace.machine import Machine
+from headrace.policies import POLICIES
 from headrace.tune.choice import Choice
 from headrace.tune.measure import costs as summed
-from headrace.tune.model import SAMPLER, TURNS, Costs, Terms, fusable, load
+from headrace.tune.model import COPYING, CROSSING, GRADIENTS, REDUCING, SAMPLER, TURNS, Costs, Load, Part, Terms, load
 from headrace.tune.search import Freedom, candidates, choose, layouts
+from headrace.tune.tasks import fusable
 from headrace.tune.tell import limit, sentence, tables
+from headrace.types import tree_bytes
 
-TERMS = Terms(cores=2, collector="collect", learners=("learn",), per_insert=16.0, steps=1, size=256)
-DUAL = dataclasses.replace(TERMS, learners=("critic", "actor"))
-TURN = Terms(cores=2, collector="collect", learners=("learn",), per_insert=1.0, steps=128, size=1024, turns=True)
+COLLECT, LEARN = Part("collect", steps=True, acts=1.0), Part("learn", learns=1.0)
+CRITIC, ACTOR = Part("critic", learns=0.6), Part("actor", learns=0.4)
+TERMS = Terms(cores=2, parts=(COLLECT, LEARN), per_insert=16.0, steps=1, size=256)
+DUAL = dataclasses.replace(TERMS, parts=(COLLECT, CRITIC, ACTOR))
+TURN = Terms(cores=2, parts=(COLLECT, LEARN), per_insert=1.0, steps=128, size=1024, turns=True)
 FREE = Freedom(envs=True, replicas=True)
 
 
@@ -81,7 +89,8 @@ def test_one_sampler_may_roam_only_where_all_cores_are_the_learners() -> None:
 
 def test_on_an_accelerator_two_learners_add_up() -> None:
     costs = Costs({8: 0.0008}, {("critic", 1, 8, 256): 0.004, ("actor", 1, 8, 256): 0.003})
-    terms = dataclasses.replace(DUAL, cores=4, devices={"critic": "gpu:0", "actor": "gpu:0"})
+    learners = (dataclasses.replace(part, device="gpu:0") for part in (CRITIC, ACTOR))
+    terms = dataclasses.replace(DUAL, cores=4, parts=(COLLECT, *learners))
     found = load(choice({"collect": (2, 3), "critic": (0,), "actor": (1,)}, replicas=2), terms, costs)
     assert found is not None
     assert found.busiest == "gpu:0"
@@ -205,7 +214,7 @@ def test_it_says_what_was_measured_and_chosen_in_80_columns() -> None:
         ["updates", "fused", "8", "16"],
         ["frames/s", "learner,", "1", "thread", "25.6k", "25.9k"],
     ]
-    words = sentence(dataclasses.replace(usual, expected=found.throughput), TERMS, found, fused=True)
+    words = sentence(dataclasses.replace(usual, expected=found.throughput), TERMS, found)
     assert max(len(line) for line in (*said, *words.splitlines())) <= 80
     assert " ".join(words.split()) == (
         "chosen: 1 sampler with 8 environments on core 1, learner on core 0, 8 updates fused, batch 256: "
@@ -224,7 +233,7 @@ def test_other_programs_are_counted_into_what_is_expected() -> None:
     assert dataclasses.replace(busy, expected=None) == dataclasses.replace(quiet, expected=None)
     assert busy.expected == pytest.approx(quiet.expected / 2) == pytest.approx(12_800)
     found = load(busy, TERMS, crowded)
-    words = " ".join(sentence(busy, TERMS, found, fused=True, given=crowded.given).split())
+    words = " ".join(sentence(busy, TERMS, found, given=crowded.given).split())
     assert "12.8k frames/s expected beside other programs, which leave 50% of the cores; the learner is" in words
 
 
@@ -233,3 +242,65 @@ def test_the_widest_table_fits() -> None:
     said = tables(DUAL, Costs({2**i: 0.00001 for i in range(6)}, learn))
     assert max(len(line) for line in said.splitlines()) <= 80
     assert "…" not in said
+
+
+STEP, LEARN_ONE, LEARN_TWO = 1e-4, 4e-4, 3e-4
+
+
+def judged(algorithm: headrace.Algorithm, policy: str) -> tuple[Plan, Terms, Load]:
+    """A plan for two cores, by costs for each item: collecting grows with the environments, so acting is free."""
+    machine = Machine(2, 1 << 34, ("cpu:0",))
+    plan = fuse(POLICIES[policy](headrace.trace(algorithm, "Pendulum-v1"), machine, None))
+    terms, envs = Terms.of(plan, machine), plan.graph.spec.num_envs
+    collect = {n: n * terms.steps * terms.per_insert * STEP for n in (envs // 2, envs)}
+    learn = {("all", 1, 1, terms.size): terms.size * LEARN_ONE, ("all", 2, 1, terms.size): terms.size * LEARN_TWO}
+    found = load(Choice.of(plan), terms, Costs(collect, learn, whole=True))
+    assert found is not None
+    return plan, terms, found
+
+
+def test_a_plan_in_one_process_takes_turns_with_every_core() -> None:
+    _, terms, found = judged(headrace.PPO(), "single")
+    assert terms.alone
+    assert found.on == {TURNS: {SAMPLER: pytest.approx(STEP), "all": pytest.approx(LEARN_TWO)}}
+
+
+def test_replicas_of_the_loop_share_the_work_and_exchange_gradients() -> None:
+    algorithm = headrace.PPO(num_envs=8, horizon=32, epochs=2, minibatch_size=64)
+    plan, _, found = judged(algorithm, "multiple_learners")
+    message = REDUCING + tree_bytes(plan.graph.cells) / COPYING
+    assert found.on[TURNS] == {
+        SAMPLER: pytest.approx(STEP / 2),
+        "loop": pytest.approx(LEARN_ONE / 2),
+        GRADIENTS: pytest.approx(message * 2 * 4 / 256),
+    }
+    assert "exchanging gradients" in limit(TERMS, found)
+
+
+def test_environments_apart_wait_for_their_actions_at_every_step() -> None:
+    _, terms, found = judged(headrace.PPO(num_envs=8), "environments")
+    assert [(part.id, part.steps, part.acts, part.learns) for part in terms.parts] == [
+        ("environments", True, 0.0, 0.0),
+        ("learn", False, 1.0, 1.0),
+    ]
+    assert found.on[TURNS] == {SAMPLER: pytest.approx(STEP + CROSSING / 8), "learn": pytest.approx(LEARN_TWO)}
+
+
+def test_two_learners_do_what_their_networks_take() -> None:
+    plan, terms, found = judged(headrace.SAC(policy_delay=2), "dual_device")
+    cells = {name: tree_bytes(cell) for name, cell in plan.graph.cells.items()}
+    critic = cells["actor"] + cells["log_alpha"] + cells["critic"] + cells["target"]
+    actor = (cells["critic"] + cells["actor"] + cells["log_alpha"]) / 2  # in every other pass
+    judging, acting = terms.learners
+    assert judging.learns == pytest.approx(critic / (critic + actor))
+    assert judging.learns + acting.learns == pytest.approx(1)
+    published = CROSSING + cells["critic"] / COPYING
+    items = plan.learners[0].repeat * terms.size
+    assert found.on["core 0"]["learn_rest"] == pytest.approx(judging.learns * LEARN_ONE + published / items)
+
+
+def test_a_number_of_threads_between_two_measured_lies_between_them() -> None:
+    costs = Costs({}, {("all", 1, 8, 256): 0.4, ("all", 4, 8, 256): 0.1}, whole=True)
+    seconds = [costs.learning(LEARN, threads, 8, 256) for threads in (1, 2, 4, 8)]
+    assert seconds == pytest.approx([0.4, 0.2, 0.1, 0.1])
+    assert costs.learning(ACTOR, 1, 16, 256) == pytest.approx(0.4 * 0.8)

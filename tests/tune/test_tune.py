@@ -19,7 +19,7 @@ from headrace.graph import Plan, fuse, verify
 from headrace.machine import Machine
 from headrace.policies import POLICIES
 from headrace.tune import Choice, cached, tune
-from headrace.tune.measure import Job, costs
+from headrace.tune.measure import costs
 from headrace.tune.model import Costs
 from headrace.tune.probe import Task
 from headrace.tune.timing import Moment
@@ -145,12 +145,12 @@ class Fake:
     """In place of the probes: costs in proportion to the work, less with every thread and every pass fused."""
 
     def __init__(self) -> None:
-        self.groups: list[list[Job]] = []
+        self.groups: list[list[Task]] = []
 
-    def __call__(self, groups: list[list[Job]], until: float) -> tuple[Costs, list[str]]:
+    def __call__(self, groups: list[list[Task]], until: float) -> tuple[Costs, list[str]]:
         self.groups = groups
         lines: list[dict[str, object]] = []
-        for task in (job.task for group in groups for job in group):
+        for task in (task for group in groups for task in group):
             lines += [{"envs": envs, "seconds": 1e-4 + envs * 5e-5, "memory": 1e6} for envs in task.sizes]
             for (repeat, size), fragment in itertools.product(task.programs, task.fragments):
                 seconds = repeat * (5e-3 + size * 1e-6) / task.threads**0.5
@@ -160,11 +160,11 @@ class Fake:
 
     @property
     def tasks(self) -> list[list[tuple[str, int, tuple[int, ...]]]]:
-        return [[(job.task.role, job.task.threads, job.cores) for job in group] for group in self.groups]
+        return [[(task.role, task.threads, task.cores) for task in group] for group in self.groups]
 
     @property
     def sampler(self) -> Task:
-        return self.groups[0][0].task
+        return self.groups[0][0]
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_the_batch_size_is_chosen_only_where_that_is_allowed(fake: Fake) -> None
     tuned = headrace.DQN(**SMALL, tune_batch_size=True)
     choice = quietly(tuned, "CartPole-v1", "desktop", TWO)
     assert choice.batch_size == 128
-    assert fake.groups[0][1].task.programs[:3] == ((8, 32), (8, 64), (8, 128))
+    assert fake.groups[0][1].programs[:3] == ((8, 32), (8, 64), (8, 128))
     assert choice.settle(tuned).config.batch_size == 128
     large = headrace.DQN(hidden=(16,), batch_size=64, warmup=200, tune_batch_size=True)
     assert quietly(large, "CartPole-v1", "desktop", TWO).batch_size == 128  # 256 would be more than the warm-up

@@ -24,10 +24,10 @@ from headrace.runtimes.boot import WORKER
 from headrace.tune import tell
 from headrace.tune.cache import cached, remember
 from headrace.tune.choice import Choice
-from headrace.tune.jobs import jobs
-from headrace.tune.measure import Job, measured, waves
+from headrace.tune.measure import measured
 from headrace.tune.model import Costs, Terms, load
 from headrace.tune.search import Freedom, choose
+from headrace.tune.tasks import tasks, waves
 
 __all__ = ["Choice", "cached", "node_costs", "remember", "tune"]
 
@@ -64,19 +64,19 @@ def tune(
     spec = describe_env(env, algorithm.config.num_envs)
     plan = POLICIES[policy](trace(algorithm, spec), machine, replicas)
     plan = verify(fuse(plan if staleness is None else with_staleness(plan, staleness)), machine)
-    usual = _usual(algorithm, plan)
+    usual = Choice.of(plan)
     what = f"{algorithm.name} on {env_id(env)}, {policy} policy, {machine.cores} cores"
     if not _understood(plan):
         say(f"{what}: nothing to choose; it runs as it is.")
         return usual
     say(f"{what}: measuring for up to {seconds:g} s.")
-    terms = _terms(plan, machine)
+    terms = Terms.of(plan, machine)
     freedom = Freedom(
-        envs=_fused(plan) and algorithm.config.num_envs == algorithm.config_type().num_envs,
+        envs=usual.fused and algorithm.config.num_envs == algorithm.config_type().num_envs,
         replicas=replicas is None and not terms.alone,
         memory=machine.memory / 4,
     )
-    groups = waves(jobs(algorithm, env, plan, terms, usual, freedom))
+    groups = waves(tasks(algorithm, env, plan, terms, freedom))
     costs, troubles = measured(groups, began + max(0.0, seconds - MARGIN))
     if costs.collect or costs.learn:
         say(tell.tables(terms, costs))
@@ -85,47 +85,25 @@ def tune(
     if chosen is None or found is None:
         say(textwrap.fill(_too_little(costs, seconds, usual, troubles), tell.WIDTH))
         return usual
-    say(tell.sentence(chosen, terms, found, fused=_fused(plan), given=costs.given))
+    say(tell.sentence(chosen, terms, found, costs.given))
     remember(chosen, algorithm, env, policy, machine, replicas, staleness)
     return chosen
 
 
-def node_costs(
-    algorithm: Algorithm[Any], env: Any, say: Callable[[str], Any] = print, seconds: float = 20.0
-) -> dict[str, float]:
-    """Seconds of a core for one environment step: to `step`, to `act`, to `learn`; and to learn with all cores, `wide`.
-
-    What could not be measured is left out.
-    """
-    began, machine, found = time.monotonic(), Machine.detect(), dict[str, float]()
+def node_costs(algorithm: Algorithm[Any], env: Any, say: Callable[[str], Any] = print, seconds: float = 20.0) -> Costs:
+    """What collecting costs a core, and all of learning with one thread and with a thread for every core: for `load` of
+    any plan. Empty where it could not be measured."""
+    began, machine = time.monotonic(), Machine.detect()
     spec = describe_env(env, algorithm.config.num_envs)
     if spec.pure:
-        return found  # one program, whose nodes cannot be told apart
+        return Costs({}, {})  # one program, whose nodes cannot be told apart
     say(f"{algorithm.name} on {env_id(env)}: measuring for up to {seconds:g} s.")
     plan = fuse(POLICIES["desktop"](trace(algorithm, spec), machine, None))
-    terms, usual = _terms(plan, machine), _usual(algorithm, plan)
-    sampler, learner, *_ = jobs(algorithm, env, plan, terms, usual, Freedom(envs=False, replicas=True))
-    everyone = Job(replace(learner.task, threads=machine.cores), tuple(range(machine.cores)))
+    freedom = Freedom(envs=False, replicas=True)
+    sampler, learner, *_ = tasks(algorithm, env, plan, Terms.of(plan, machine), freedom)
+    everyone = replace(learner, threads=machine.cores, cores=tuple(range(machine.cores)))
     costs, _ = measured(waves([sampler, learner, everyone]), began + seconds - MARGIN)
-    for (_, threads, repeat, size), taken in sorted(
-        costs.learn.items(), key=lambda one: -abs(one[0][2] - usual.repeat)
-    ):
-        each = (
-            taken / (repeat * size) * terms.per_insert / costs.given
-        )  # at last of the program nearest to the usual one
-        found |= {"learn": each} if threads == learner.task.threads else {}
-        found |= {"wide": each} if threads == machine.cores else {}
-    if costs.collect:
-        envs = spec.num_envs
-        collect = costs.collecting(envs) / (envs * terms.steps) / costs.given
-        # On a line through two numbers of environments: what does not grow with them is acting's.
-        fixed = (
-            max(0.0, 2 * costs.collecting(max(1, envs // 2)) - costs.collecting(envs))
-            / (envs * terms.steps)
-            / costs.given
-        )
-        found |= {"act": min(fixed, collect / 2), "step": collect - min(fixed, collect / 2)}
-    return found
+    return replace(costs, whole=True)
 
 
 def _too_little(costs: Costs, seconds: float, usual: Choice, troubles: list[str]) -> str:
@@ -140,41 +118,8 @@ def _too_little(costs: Costs, seconds: float, usual: Choice, troubles: list[str]
     )
 
 
-def _usual(algorithm: Algorithm[Any], plan: Plan) -> Choice:
-    """What the policy does by itself."""
-    return Choice(
-        num_envs=plan.graph.spec.num_envs,
-        replicas=plan.collector.replicas,
-        repeat=plan.learners[0].repeat,
-        batch_size=None if not _fused(plan) else getattr(algorithm.config, "batch_size", None),
-        cores={fragment.id: fragment.cores for fragment in plan.fragments},
-        unit="frames/s" if _fused(plan) else "steps/s",
-    )
-
-
 def _understood(plan: Plan) -> bool:
     """Whether the plan is one host process, or a fragment that collects beside others that learn."""
     if len(plan.fragments) == 1:
         return not plan.graph.spec.pure  # one XLA program, environments included: nothing stands beside another
     return plan.beside and len(plan.graph.domains) == 1
-
-
-def _fused(plan: Plan) -> bool:
-    """Whether learning passes may be fused: what is learned from is replayed."""
-    return all(domain.fused for domain in plan.graph.domains)
-
-
-def _terms(plan: Plan, machine: Machine) -> Terms:
-    graph, domain = plan.graph, plan.graph.domains[0]
-    size = domain.frames if domain.fused else domain.collected
-    return Terms(
-        cores=machine.cores,
-        collector=plan.collector.id,
-        learners=tuple(fragment.id for fragment in plan.learners),
-        per_insert=float(domain.rate * size),
-        steps=graph.steps,
-        size=size,
-        turns=plan.turns,
-        alone=len(plan.fragments) == 1,
-        devices={fragment.id: fragment.device for fragment in plan.learners if fragment.device != machine.host},
-    )

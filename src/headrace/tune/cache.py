@@ -20,20 +20,13 @@ from headrace.settings.values import to_json
 from headrace.tune.choice import Choice
 from headrace.version import __version__
 
-CHOOSING = 3
+CHOOSING = 4
 """Counts the ways in which choices were made: what was chosen in an older one is chosen anew."""
 
 
-def cached(
-    algorithm: Algorithm[Any],
-    env: Any,
-    policy: str,
-    machine: Machine,
-    replicas: int | None = None,
-    staleness: int | None = None,
-) -> Choice | None:
-    """What was chosen for exactly this before, if anything."""
-    key = describe(algorithm, env, policy, machine, replicas, staleness)
+def cached(*asked: Any, **more: Any) -> Choice | None:
+    """What was chosen before for exactly this, if anything: the arguments are those of `describe`."""
+    key = describe(*asked, **more)
     try:
         held = json.loads(_path(key).read_text())
         return Choice.from_json(held["choice"]) if held["of"] == key else None
@@ -41,17 +34,9 @@ def cached(
         return None  # none there, half a file, or one of another version: it is written anew
 
 
-def remember(
-    choice: Choice,
-    algorithm: Algorithm[Any],
-    env: Any,
-    policy: str,
-    machine: Machine,
-    replicas: int | None = None,
-    staleness: int | None = None,
-) -> None:
-    """Keep a choice; what was asked for is that of `cached`."""
-    key = describe(algorithm, env, policy, machine, replicas, staleness)
+def remember(choice: Choice, *asked: Any, **more: Any) -> None:
+    """Keep a choice for `cached` of the same arguments."""
+    key = describe(*asked, **more)
     path = _path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

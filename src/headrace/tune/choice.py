@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.core.algorithm import Algorithm
 from headrace.errors import ConfigError
-from headrace.graph import Fragment, Plan
+from headrace.graph import Fragment, Graph, Plan
 from headrace.settings.values import fits, override
 
 
@@ -58,6 +58,24 @@ class Choice:
         """Environments of each sampler."""
         return self.num_envs // self.replicas
 
+    @staticmethod
+    def of(plan: Plan) -> Choice:
+        """What a plan does by itself."""
+        fused = all(domain.fused for domain in plan.graph.domains)
+        return Choice(
+            num_envs=plan.graph.spec.num_envs,
+            replicas=plan.collector.replicas,
+            repeat=plan.learners[0].repeat,
+            batch_size=getattr(config_of(plan.graph), "batch_size", None) if fused else None,
+            cores={fragment.id: fragment.cores for fragment in plan.fragments},
+            unit="frames/s" if fused else "steps/s",
+        )
+
+    @property
+    def fused(self) -> bool:
+        """Whether learning passes may be fused: what is learned from is replayed."""
+        return self.unit == "frames/s"
+
     def settle(self, algorithm: Algorithm[Any]) -> Algorithm[Any]:
         """The algorithm with the settings chosen."""
         settings = {"num_envs": self.num_envs}
@@ -91,6 +109,11 @@ class Choice:
             if not fits(getattr(made, name), hint):
                 raise ConfigError(f"{name}={getattr(made, name)!r} is not a choice of the tuner's; tune again.")
         return made
+
+
+def config_of(graph: Graph) -> Any:
+    """The settings of the algorithm that a graph was traced from."""
+    return graph.where(kind="stage")[0].function.algorithm.config
 
 
 def fused(number: int) -> str:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import IO, Any
 
 from headrace.runtimes.boot import present_cores, start
@@ -29,28 +29,7 @@ LOOK = 0.05
 """Seconds between two looks at the probes."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A task and the cores to do it on, by their order."""
-
-    task: Task
-    cores: tuple[int, ...]
-
-
-def waves(jobs: Iterable[Job]) -> list[list[Job]]:
-    """The jobs in as few groups as it takes for no two of a group to share a core."""
-    groups: list[list[Job]] = []
-    for job in jobs:
-        for group in groups:
-            if not any(set(job.cores) & set(other.cores) for other in group):
-                group.append(job)
-                break
-        else:
-            groups.append([job])
-    return groups
-
-
-def measured(groups: Sequence[Sequence[Job]], until: float) -> tuple[Costs, list[str]]:
+def measured(groups: Sequence[Sequence[Task]], until: float) -> tuple[Costs, list[str]]:
     """What the probes found until a moment of `time.monotonic`, and what those said that failed."""
     lines: list[dict[str, Any]] = []
     troubles: list[str] = []
@@ -93,19 +72,19 @@ def _low(found: list[float]) -> float:
 class Probe:
     """A running probe and what it says."""
 
-    def __init__(self, job: Job):
+    def __init__(self, task: Task):
         self.out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the probe
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         present = present_cores()
-        cores = [present[core] for core in job.cores if core < len(present)]
+        cores = [present[core] for core in task.cores if core < len(present)]
         # In a session of its own: whatever its environments start can be ended with it.
         self.process = start(
             "headrace.tune.probe",
             cores,
-            job.task.threads,
+            task.threads,
             variables={
-                TASK: job.task.to_json(),
-                **visible_devices([each["device"] for each in job.task.fragments], alone=False),
+                TASK: json.dumps(asdict(task)),
+                **visible_devices([each["device"] for each in task.fragments], alone=False),
             },
             out=self.out,
             errors=self.errors,
@@ -139,12 +118,12 @@ class Probe:
         self.errors.close()
 
 
-def _together(group: Sequence[Job], until: float) -> tuple[list[dict[str, Any]], list[str]]:
+def _together(group: Sequence[Task], until: float) -> tuple[list[dict[str, Any]], list[str]]:
     """Run probes side by side until each has measured everything, one has failed, or it is time."""
     probes: list[Probe] = []
     try:
-        for job in group:
-            probes.append(Probe(job))
+        for task in group:
+            probes.append(Probe(task))
         troubles: list[str] = []
         while time.monotonic() < until and not troubles and not all({"done": True} in p.lines() for p in probes):
             time.sleep(min(LOOK, max(0.0, until - time.monotonic())))

@@ -10,33 +10,50 @@ import json
 import os
 import signal
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
+import numpy as np
+import psutil
 
 from headrace.compile.cells import CellLayout, make_cells
 from headrace.compile.programs import Programs
 from headrace.core.algorithm import Algorithm
-from headrace.envs import Recipe, describe_env
+from headrace.envs import HostEnv, Recipe, describe_env, make
 from headrace.errors import HeadraceError, sentence
-from headrace.graph import Graph, trace
-from headrace.machine import compute_at_once, keep_compiled
+from headrace.exec.cells import Cells
+from headrace.exec.collect import Collect
+from headrace.exec.learn import Learn
+from headrace.fabric.base import Fabric
+from headrace.fabric.memory import local
+from headrace.graph import Fragment, Graph, cut, trace
+from headrace.graph.sections import Sections
+from headrace.machine import compute_at_once, free_memory, keep_compiled
 from headrace.runtimes.boot import end
+from headrace.runtimes.hosted import hosted
 from headrace.runtimes.places import jax_device
 from headrace.settings.objects import load_object
 from headrace.settings.values import from_json, override
+from headrace.stores import Store
+from headrace.stores.replay import Table
+from headrace.tune.timing import LONG, Enough, Stopwatch, Tell
+from headrace.types import Tree
 
 TASK = "HEADRACE_PROBE"
-
-WINDOW, WINDOWS, LONG = 0.1, 4, 1.0
-"""Seconds of one measurement; how many there are of the same in a row; seconds after which fewer are enough."""
 
 ROUNDS = 2
 """How often everything is measured before it will do: a neighbour's burst spoils one measurement, not two."""
 
-Tell = Callable[..., None]
+
+BETTER = 1.03
+"""Twice the environments are worth trying while the last doubling gained this much."""
+
+HELD = 1 << 25
+"""Bytes of the table that batches are drawn from: more than a core's cache holds."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +69,8 @@ class Task:
     fragments: list[dict[str, Any]]
     """Whose programs: the collector's, or every learner's."""
     parent: int
+    cores: tuple[int, ...] = ()
+    """Where, by their order."""
     sizes: tuple[int, ...] = ()
     """Environments of a sampler, to be tried in this order."""
     usual: int = 1
@@ -59,23 +78,13 @@ class Task:
     programs: tuple[tuple[int, int], ...] = ()
     """Passes fused and batch size of each learning program: the usual one first."""
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(text: str) -> Task:
-        return Task(**json.loads(text))
-
 
 def main() -> int:
     """Measure until killed. What others print, environments among them, goes to the standard error."""
-    # Imported here: they need what is defined above.
-    from headrace.tune import collecting, learning
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    task = Task.from_json(os.environ.pop(TASK))
+    task = Task(**json.loads(os.environ.pop(TASK)))
 
     def tell(**values: Any) -> None:
         if os.getppid() != task.parent:
@@ -85,14 +94,126 @@ def main() -> int:
     try:
         compute_at_once()
         keep_compiled()
-        roles = {"collect": collecting.collect, "learn": learning.learn}
-        roles[task.role](task, tell)
+        {"collect": collect, "learn": learn}[task.role](task, tell)
     except HeadraceError as error:
         end(1, str(error))
     except Exception as error:  # noqa: BLE001 - its last line is what a person is shown
         traceback.print_exc()
         end(1, sentence(error))
     return 1
+
+
+def collect(task: Task, tell: Tell) -> None:
+    """Tell `envs`, the `seconds` of a pass and the `memory` of an environment, for each size worth it; then again."""
+    with jax.default_device(device(task, task.fragments[0])):
+        graph, programs, flat = prepare(task)
+
+        def measure(envs: int) -> tuple[float, int]:
+            """Environment steps in a second, and the bytes of all environments."""
+            before = psutil.Process().memory_info().rss
+            env = hosted(make(Recipe.from_json(task.env), envs))
+            memory = max(0, psutil.Process().memory_info().rss - before)
+            watch = Stopwatch(partial(tell, envs=envs, memory=memory / envs), task.threads, graph.steps)
+            fits = graph.spec.num_envs % envs == 0
+            collect_until(watch, *((graph, programs, flat) if fits else prepare(task, num_envs=envs)), env)
+            return envs * graph.steps / float(np.median(watch.seconds)), memory
+
+        measured, best = list[int](), 0.0
+        # The usual number first, for the time may be short; then more while they gain; then fewer.
+        larger = [envs for envs in task.sizes if envs >= task.usual]
+        for envs in larger:
+            speed, memory = measure(envs)
+            measured.append(envs)
+            gains, best = speed > BETTER * best, max(best, speed)
+            if envs / speed > LONG or not gains or 4 * memory > free_memory():
+                break
+        for envs in reversed(task.sizes[: len(task.sizes) - len(larger)]):
+            measure(envs)
+            measured.append(envs)
+        for number in count(1):
+            tell(done=number >= ROUNDS)
+            for envs in measured:
+                measure(envs)
+
+
+def collect_until(watch: Stopwatch, graph: Graph, programs: Programs, flat: list[Any], env: HostEnv) -> None:
+    """Collect as a sampler does, until the watch has seen enough; a long trajectory need not end."""
+    nodes = tuple(node.id for node in graph.where(domain="collect"))
+    samplers = graph.spec.num_envs // env.spec.num_envs
+    memory = memory_for(graph, programs, Fragment("collect", nodes, replicas=samplers))
+    try:
+        collect = Collect(memory.sections.collecting[0], 0, memory, programs, Cells(flat), [env], 0, stepping=watch)
+        collect.start(0)
+        for number in count():
+            for _ in collect.run(number):
+                pass  # nothing is waited for
+            for name in graph.stores:
+                memory.store(name, 0).release(0, number + 1)
+            env.drain()
+    except Enough:
+        return
+    finally:
+        env.close()
+
+
+def learn(task: Task, tell: Tell) -> None:
+    """Tell the `seconds` of a program of each `fragment`, for each `repeat` and `size`; then again."""
+    known: dict[int, list[Learn]] = {}
+    """The learners, by batch size."""
+    cells = Cells([])
+    for number in count(1):
+        for repeat, size in task.programs:
+            if size not in known:
+                graph, programs, flat = prepare(task, **({"batch_size": size} if known else {}))
+                cells.flat = cells.flat or flat
+                known[size] = learners(task, graph, programs, cells)
+            for fragment, learner in zip(task.fragments, known[size], strict=True):
+                found = partial(tell, fragment=fragment["id"], threads=task.threads, repeat=repeat, size=size)
+                with jax.default_device(device(task, fragment)):
+                    learn_until(Stopwatch(found, task.threads), learner, repeat)
+        tell(done=number >= ROUNDS)
+
+
+def learners(task: Task, graph: Graph, programs: Programs, cells: Cells) -> list[Learn]:
+    """What runs the learning section of each fragment, with enough to draw from."""
+    fragments = [Fragment(one["id"], tuple(one["nodes"])) for one in task.fragments]
+    memory = memory_for(graph, programs, *fragments)
+    for name, stored in graph.stores.items():
+        fill(memory.store(name, 0), stored.struct)
+    sections = [memory.sections.of(fragment)[1][0] for fragment in fragments]
+    return [Learn(section, 0, memory, programs, cells, 0, lambda *report: None) for section in sections]
+
+
+def learn_until(watch: Stopwatch, learner: Learn, repeat: int) -> None:
+    """Learn as a run does, until the watch has seen enough."""
+    try:
+        while True:
+            for _ in learner.run(repeat):
+                pass  # nothing is waited for
+            jax.block_until_ready(learner.cells.flat)
+            learner.fabric.ledger.learned[learner.place] += repeat  # other rows are drawn next
+            watch()
+    except Enough:
+        return
+
+
+def fill(store: Store, handed: Tree) -> None:
+    """Have a store hold random transitions, or a random trajectory."""
+    if not isinstance(store, Table):
+        store.insert([random_like(leaf) for leaf in jax.tree.leaves(handed)], 0, 0)
+        return
+    each = sum(stripe.nbytes for stripe in store.stripes) // store.ring
+    steps = min(store.steps, max(1, HELD // each))
+    for stripe in store.stripes:
+        stripe[:, :steps] = random_like(stripe[:, :steps])
+    store.written[:] = steps
+
+
+def random_like(leaf: Any) -> Any:
+    """Numbers at random; whole numbers and truth values are 0, which every space has."""
+    if np.issubdtype(leaf.dtype, np.floating):
+        return np.random.default_rng(0).standard_normal(leaf.shape, np.float32)
+    return np.zeros(leaf.shape, leaf.dtype)
 
 
 def prepare(task: Task, **settings: Any) -> tuple[Graph, Programs, list[Any]]:
@@ -103,6 +224,14 @@ def prepare(task: Task, **settings: Any) -> tuple[Graph, Programs, list[Any]]:
     cells = make_cells(algorithm, graph, 0)
     cell_layout = CellLayout(cells)
     return graph, Programs(graph, cell_layout), [jnp.array(leaf) for leaf in cell_layout.flat(cells)]
+
+
+def memory_for(graph: Graph, programs: Programs, *fragments: Fragment) -> Fabric:
+    """What fragments work in, when one more does the rest of the loop."""
+    own = {node for fragment in fragments for node in fragment.nodes}
+    rest = tuple(node.id for node in graph.nodes if node.id not in own)
+    plan = cut(graph, "probe", (*fragments, Fragment("rest", rest)) if rest else fragments, 0)
+    return local(Sections(plan), graph, programs.cell_layout)
 
 
 def device(task: Task, fragment: dict[str, Any]) -> Any:

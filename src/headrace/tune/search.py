@@ -77,8 +77,8 @@ def _samplers(layout: Layout, terms: Terms, usual: Choice, freedom: Freedom) -> 
 
     Or a single one that runs beside every learner, now here, now there, wherever one of them waits.
     """
-    cores = layout.get(terms.collector, ())
-    taken = {core for name in terms.learners for core in layout.get(name, ())}
+    cores = layout.get(terms.collector.id, ())
+    taken = {core for learner in terms.learners for core in layout.get(learner.id, ())}
     roams = not terms.turns and len(cores) > 1 and set(cores) <= taken
     suited = {max(1, len(cores))} | ({1} if roams else set())
     if freedom.replicas:
@@ -101,15 +101,16 @@ def layouts(terms: Terms, threads: list[int]) -> Iterator[Layout]:
     Learners stand side by side from the first core on. Samplers have cores of their own behind them, or run beside
     learners of one thread; never beside one of several, whose threads would all wait for the one that shares its core.
     """
-    learners, everything = terms.learners, range(terms.cores)
+    collector, learners = terms.collector.id, [part.id for part in terms.learners]
+    everything = range(terms.cores)
     if terms.alone:
         yield {}
     elif terms.turns:
         for number, width in itertools.product(_counts(terms.cores), threads):
             taken = tuple(everything[-number:])
-            yield {terms.collector: taken} | {name: tuple(everything[:width]) for name in learners}
+            yield {collector: taken} | {name: tuple(everything[:width]) for name in learners}
     elif terms.cores < len(learners):
-        yield dict.fromkeys((terms.collector, *learners), (0,))
+        yield dict.fromkeys((collector, *learners), (0,))
     else:
         for widths in itertools.product(threads, repeat=len(learners)):
             ends = list(itertools.accumulate(widths))
@@ -122,7 +123,7 @@ def layouts(terms: Terms, threads: list[int]) -> Iterator[Layout]:
                 for spare in (0, *_counts(terms.cores - ends[-1])):
                     taken = (*beside, *everything[ends[-1] : ends[-1] + spare])
                     if taken:
-                        yield {terms.collector: taken} | homes
+                        yield {collector: taken} | homes
 
 
 def _counts(most: int) -> list[int]:

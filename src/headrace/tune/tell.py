@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import textwrap
-
-from rich.console import Console
-from rich.table import Table
+from collections.abc import Iterator
 
 from headrace.tune.choice import Choice, listed, short
 from headrace.tune.choice import fused as updates_fused
-from headrace.tune.model import SAMPLER, TURNS, Costs, Load, Terms, sampler_cores
+from headrace.tune.model import GRADIENTS, SAMPLER, TURNS, Costs, Load, Terms
 
 WIDTH = 80
 
@@ -21,44 +18,40 @@ CROWDED = 0.9
 
 def tables(terms: Terms, costs: Costs) -> str:
     """Every measurement, as a rate."""
-    collecting = _table("environments of a sampler", [str(envs) for envs in costs.collect])
     where = f"on {terms.cores} cores" if terms.alone and terms.cores > 1 else "on one core"
-    collecting.add_row(f"steps/s {where}", *(short(envs * terms.steps / s) for envs, s in costs.collect.items()))
+    collecting = [["environments of a sampler", *map(str, costs.collect)]]
+    collecting += [[f"steps/s {where}", *(short(envs * terms.steps / s) for envs, s in costs.collect.items())]]
     repeats = sorted({repeat for _, _, repeat, _ in costs.learn})
-    fused = repeats != [1]
-    learning = _table("updates fused" if fused else "", [str(repeat) if fused else "" for repeat in repeats])
-    sizes = {size for _, _, _, size in costs.learn}
+    fused, sizes = repeats != [1], {size for _, _, _, size in costs.learn}
+    learning = [["updates fused" if fused else "", *(str(repeat) if fused else "" for repeat in repeats)]]
     for name, threads, size in sorted({(name, threads, size) for name, threads, _, size in costs.learn}):
         found = {k: costs.learn[name, threads, k, size] for k in repeats if (name, threads, k, size) in costs.learn}
         what = f"{'frames/s' if fused else 'steps/s'} {_called(name, terms)}, {threads} thread{'s' * (threads > 1)}"
         what += f", batch {size}" if len(sizes) > 1 else ""
-        learning.add_row(what, *(short(k * size / found[k]) if k in found else "-" for k in repeats))
-    text = io.StringIO()
-    console = Console(file=text, width=WIDTH, highlight=False, markup=False)
-    for table in [collecting] * bool(costs.collect) + [learning] * bool(costs.learn):
-        console.print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip())
+        learning.append([what, *(short(k * size / found[k]) if k in found else "-" for k in repeats)])
+    shown = collecting * bool(costs.collect), learning * bool(costs.learn)
+    return "\n".join(line for rows in shown for line in _lines(rows) if line)
 
 
-def _table(head: str, names: list[str]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 0, 0, 2))
-    table.add_column(head, no_wrap=True, min_width=28)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+def _lines(rows: list[list[str]]) -> Iterator[str]:
+    """A table as text: names to the left, numbers to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for name, *numbers in rows:
+        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
+        yield "  ".join([name.ljust(max(28, widths[0])), *cells]).rstrip()
 
 
-def sentence(choice: Choice, terms: Terms, load: Load, fused: bool, given: float = 1.0) -> str:
+def sentence(choice: Choice, terms: Terms, load: Load, given: float = 1.0) -> str:
     """The choice, what is expected of it, and what limits it; `given` is what other programs leave of the cores."""
     envs = f"{choice.envs} environment{'s' * (choice.envs > 1)}"
     if terms.alone:
         words = [envs]
     else:
         many = choice.replicas > 1
-        cores = itertools.chain.from_iterable(sampler_cores(choice, terms))
+        cores = itertools.chain.from_iterable(terms.homes(terms.collector, choice))
         words = [f"{choice.replicas} sampler{'s' * many} with {envs}{' each' * many} on {listed(cores)}"]
-        words += [f"{_called(name, terms)} on {listed(choice.cores[name])}" for name in terms.learners]
-    if fused:
+        words += [f"{_called(part.id, terms)} on {listed(choice.cores[part.id])}" for part in terms.learners]
+    if choice.fused:
         words += [updates_fused(choice.repeat)]
         words += [f"batch {choice.batch_size}"] if choice.batch_size is not None else []
     expected = f"{short(choice.expected or 0)} {choice.unit} expected"
@@ -72,8 +65,9 @@ def limit(terms: Terms, load: Load) -> str:
     """What everything waits for."""
     parts = load.on[load.busiest]
     if load.busiest == TURNS:
-        collecting = parts[SAMPLER] / sum(parts.values())
-        return f"collecting takes {collecting:.0%} of the time, learning {1 - collecting:.0%}"
+        collecting, gradients = (parts.get(what, 0.0) / sum(parts.values()) for what in (SAMPLER, GRADIENTS))
+        exchange = f", exchanging gradients {gradients:.0%}" if gradients else ""
+        return f"collecting takes {collecting:.0%} of the time, learning {1 - collecting - gradients:.0%}{exchange}"
     names = [_called(name, terms) for name in sorted(parts, key=lambda name: -parts[name])]
     if len(names) == 1:
         return f"the {names[0]} is the bottleneck"
