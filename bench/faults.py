@@ -3,9 +3,10 @@
     python bench/faults.py [kills] [seconds] [policy ...]    defaults: 60 kills of each policy, about 2 s apart
 
 SAC with a small network, an evaluator and a viewer beside it, under four policies: a table that samplers fill, two
-learners, environments apart whose steps are streamed, and loops whose gradients are applied in one place. All over an environment whose every row can
-be checked from its own numbers (tests/runtimes/faulty_envs.py). It takes some minutes and fails if anything that was
-committed is lost, torn or taken back, if somebody does not get on again, or if anything is left behind.
+learners, environments apart whose steps are streamed, and loops whose gradients are applied in one place. Every row of
+its environment can be checked from its own numbers (tests/runtimes/faulty_envs.py). It takes some minutes and fails if
+anything that was committed is lost, torn or taken back, if somebody does not get on again, or if anything is left
+behind.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from torture import Torture, left_behind
 KILLS = int(sys.argv[1]) if len(sys.argv) > 1 else 60
 PAUSE = float(sys.argv[2]) if len(sys.argv) > 2 else 2.0
 POLICIES = sys.argv[3:] or ["desktop", "dual_device", "single_learner_fine", "central"]
-# `multiple_learners` is not among them: there all are started anew when one dies, from the pass that the slowest of them
-# was in, so counters do go back.
+# `multiple_learners` is not among them: there all are started anew when one dies, from the pass that the slowest of
+# them was in, so counters do go back.
 NEVER = (
     "counters that went back",
     "rows lost or changed across kills",

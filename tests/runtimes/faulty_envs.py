@@ -101,8 +101,8 @@ def wrong(rows: Any) -> Any:
 
 
 def nowhere(rows: Any) -> Any:
-    """Which of these transitions no environment made: an episode that nobody could go on with, ended by a truncated step
-    without reward. What it shows is still what `Checked` shows at some moment."""
+    """Which of these transitions no environment made: the truncated step without reward that ends an episode which
+    nobody could go on with. What it shows is still what `Checked` shows at some moment."""
     shown = [(obs == told(*moment(obs))).all(axis=-1) for obs in (rows.obs, rows.next_obs)]
     return shown[0] & shown[1] & (rows.reward == 0) & rows.truncated & ~rows.terminated
 

@@ -201,9 +201,7 @@ class Torture:
         process = next(p for p in self.runtime.processes if self.steps(p) and self.works(p))
         began, pid = time.monotonic(), process.handle.pid
         self.strike(process, signal.SIGSTOP)
-        self.until(
-            lambda: process.handle.pid != pid and self.works(process), f"a stopped {process.name} to be replaced"
-        )
+        self.until(lambda: process.handle.pid != pid and self.works(process), f"another {process.name}")
         self.witness.compare()
         return time.monotonic() - began
 
