@@ -75,21 +75,21 @@ class Checked(gym.Env[Any, Any]):
         return np.full((24, 32, 3), self.at, np.uint8)
 
 
-def moment(rows: Any) -> tuple[Any, Any]:
-    """The episode that transitions of `Checked` say they are of, and how far into it."""
-    first = rows.obs[..., :2] * np.float32([EPISODES, 256])
+def moment(obs: Any) -> tuple[Any, Any]:
+    """The episode that observations of `Checked` say they are of, and how far into it."""
+    first = obs[..., :2] * np.float32([EPISODES, 256])
     return first[..., 0].astype(np.int64), first[..., 1].astype(np.int64)
 
 
 def over(rows: Any) -> Any:
     """Which of these transitions end their episode."""
-    episode, at = moment(rows)
+    episode, at = moment(rows.obs)
     return at + 1 == length(episode)
 
 
 def wrong(rows: Any) -> Any:
     """Which of these transitions are not what `Checked` made; any but a terminal one may be marked as truncated."""
-    episode, at = moment(rows)
+    episode, at = moment(rows.obs)
     terminated = over(rows) & (episode % 2 == 0)
     return ~(
         (rows.obs == told(episode, at)).all(axis=-1)
@@ -98,6 +98,13 @@ def wrong(rows: Any) -> Any:
         & (rows.terminated == terminated)
         & ((rows.truncated == (over(rows) & ~terminated)) | (rows.truncated & ~terminated))
     )
+
+
+def nowhere(rows: Any) -> Any:
+    """Which of these transitions no environment made: the truncated step without reward that ends an episode which
+    nobody could go on with. What it shows is still what `Checked` shows at some moment."""
+    shown = [(obs == told(*moment(obs))).all(axis=-1) for obs in (rows.obs, rows.next_obs)]
+    return shown[0] & shown[1] & (rows.reward == 0) & rows.truncated & ~rows.terminated
 
 
 class Faulty(gym.Env[Any, Any]):

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 import psutil
-from faulty_envs import Checked, over, wrong
+from faulty_envs import Checked, nowhere, over, wrong
 from runs import orphans
 
 import headrace
@@ -37,11 +37,13 @@ ALGORITHM = headrace.SAC(
 
 
 class Witness:
-    """Watches a table from outside: nothing committed may be lost, torn or taken back."""
+    """Watches the replay from outside: nothing committed may be lost, torn or taken back."""
 
     def __init__(self, runtime: Processes):
         self.ledger = runtime.ledger
-        self.table = runtime.fabric.store("replay", 0)
+        self.tables = [runtime.fabric.store("replay", loop) for loop in range(max(1, runtime.plan.shares))]
+        self.streamed = bool(runtime.sections.streams)
+        """Whether others see the steps of environments before they are stored."""
         self.counters = self._counters()
         self.compared = 0
         self.changed = 0
@@ -49,7 +51,9 @@ class Witness:
         self.remember()
 
     def _counters(self) -> list[Any]:
-        return [self.table.written.copy(), self.ledger.learned.copy(), self.ledger.finished.copy()]
+        ledger = self.ledger
+        counters = [ledger.learned, ledger.finished, ledger.applied, *(table.written for table in self.tables)]
+        return [counter.copy() for counter in counters]
 
     def look(self) -> None:
         """See that no counter went back."""
@@ -59,38 +63,46 @@ class Witness:
 
     def remember(self) -> None:
         """Copy all that is committed now."""
-        self.until = self.table.written.copy()
-        self.rows = [stripe.copy() for stripe in self.table.stripes]
-        self.since = np.maximum(0, self.table.written - self.table.ring + 1)  # others were overwritten meanwhile
+        self.held = []
+        for table in self.tables:
+            until, rows = table.written.copy(), [stripe.copy() for stripe in table.stripes]
+            since = np.maximum(0, table.written - table.ring + 1)  # others were overwritten meanwhile
+            self.held.append((until, rows, since))
 
     def compare(self) -> None:
         """See that what was remembered is still there, but for what was overwritten since."""
-        rows = [stripe.copy() for stripe in self.table.stripes]
-        since = np.maximum(self.since, self.table.written - self.table.ring + 1)
-        for writer in range(self.table.writers):
-            at = np.arange(since[writer], self.until[writer]) % self.table.ring
-            self.compared += len(at) * self.table.envs
-            for leaf, before, after in zip(jax.tree.leaves(self.table.rows), self.rows, rows, strict=True):
-                # The newest step may have been marked as truncated, by whoever went on after a killed sampler.
-                kept = at[:-1] if leaf is self.table.rows.truncated else at
-                differ = before[writer, kept] != after[writer, kept]
-                self.changed += int(differ.reshape(*differ.shape[:2], -1).any(axis=-1).sum())
+        for table, (until, held, before) in zip(self.tables, self.held, strict=True):
+            rows = [stripe.copy() for stripe in table.stripes]
+            since = np.maximum(before, table.written - table.ring + 1)
+            for writer in range(table.writers):
+                at = np.arange(since[writer], until[writer]) % table.ring
+                self.compared += len(at) * table.envs
+                for leaf, first, then in zip(jax.tree.leaves(table.rows), held, rows, strict=True):
+                    # The newest step may have been marked as truncated, by whoever went on after a killed sampler.
+                    kept = at[:-1] if leaf is table.rows.truncated else at
+                    differ = first[writer, kept] != then[writer, kept]
+                    self.changed += int(differ.reshape(*differ.shape[:2], -1).any(axis=-1).sum())
 
     def audit(self) -> dict[str, int]:
-        """Check every row that the table holds, and that each follows the one before it; after the run."""
-        found = {"rows": 0, "torn": 0, "misplaced": 0, "severed": 0}
-        for writer in range(self.table.writers):
-            written = int(self.table.written[writer])
-            at = np.arange(max(0, written - self.table.steps), written) % self.table.ring
-            tree = jax.tree.structure(self.table.rows)
-            rows = jax.tree.unflatten(tree, [stripe[writer, at] for stripe in self.table.stripes])
-            ended = rows.terminated | rows.truncated
-            follows = (rows.next_obs[:-1] == rows.obs[1:]).all(axis=-1)
-            begins = rows.obs[1:, :, 1] == 0
-            found["rows"] += rows.reward.size
-            found["torn"] += int(wrong(rows).sum())
-            found["misplaced"] += int((np.where(ended[:-1], begins, follows) == 0).sum())
-            found["severed"] += int((ended & ~over(rows)).sum())
+        """Check every row that is held, and that each follows the one before it; after the run."""
+        found = {"rows": 0, "torn": 0, "misplaced": 0, "severed": 0, "nowhere": 0}
+        for table in self.tables:
+            for writer in range(table.writers):
+                written = int(table.written[writer])
+                at = np.arange(max(0, written - table.steps), written) % table.ring
+                tree = jax.tree.structure(table.rows)
+                rows = jax.tree.unflatten(tree, [stripe[writer, at] for stripe in table.stripes])
+                ended = rows.terminated | rows.truncated
+                follows = (rows.next_obs[:-1] == rows.obs[1:]).all(axis=-1)
+                begins = rows.obs[1:, :, 1] == 0
+                made_up = nowhere(rows) & wrong(rows) & self.streamed
+                # One that was killed before the others saw what its last step led to costs two such steps.
+                again = made_up[:-1] & made_up[1:] & follows
+                found["rows"] += rows.reward.size
+                found["torn"] += int((wrong(rows) & ~made_up).sum())
+                found["misplaced"] += int((np.where(ended[:-1], begins | again, follows) == 0).sum())
+                found["severed"] += int((ended & ~over(rows)).sum())
+                found["nowhere"] += int(made_up.sum())
         return found
 
 
@@ -118,6 +130,8 @@ class Torture:
         self.runtime = Processes(plan, ALGORITHM, Checked, seed, self.options)
         self.witness = Witness(self.runtime)
         self.killed: dict[str, int] = {}
+        self.struck = 0
+        """Signals to processes that have environments."""
         self.waiting: dict[Any, tuple[int, float]] = {}
         self.recovery: list[float] = []
 
@@ -141,13 +155,18 @@ class Torture:
         beat = self.runtime.ledger.beats[self.runtime.member(process)]
         return process.restart_at is None and beat > process.started * 1e9
 
+    def steps(self, process: Any) -> bool:
+        """Whether it has environments."""
+        return process.task.fragment == self.runtime.plan.collector.id
+
     def get_on(self, spectators: bool) -> None:
-        """Wait until every sampler and learner, and whoever watches, has done more than before."""
+        """Wait until everybody who collects or learns, and whoever watches, has done more than before."""
 
         def done() -> list[int]:
             ledger, results = self.runtime.ledger, self.runtime.results
             watched = [results.score.version, results.frame.version] if spectators else []
-            return [*map(int, ledger.passes), *map(int, ledger.learned), *watched]
+            applied = ledger.applied if self.runtime.plan.gradients == "apply" else []
+            return [*map(int, ledger.passes), *map(int, ledger.learned), *map(int, applied), *watched]
 
         before = done()
         self.until(lambda: all(a > b for a, b in zip(done(), before, strict=True)), "everybody to get on")
@@ -155,6 +174,7 @@ class Torture:
     def strike(self, process: Any, number: signal.Signals) -> None:
         """Send a signal, with what is in the table remembered."""
         self.witness.remember()
+        self.struck += self.steps(process)
         os.kill(process.handle.pid, number)
         self.waiting[process] = process.handle.pid, time.monotonic()
 
@@ -177,11 +197,11 @@ class Torture:
             self.witness.compare()
 
     def freeze(self) -> float:
-        """Stop a sampler, as a debugger or a broken driver would; the seconds until another one works."""
-        process = next(p for p in self.runtime.processes if p.name.startswith("sampler") and self.works(p))
+        """Stop one that has environments, as a debugger or a broken driver would; the seconds until another works."""
+        process = next(p for p in self.runtime.processes if self.steps(p) and self.works(p))
         began, pid = time.monotonic(), process.handle.pid
         self.strike(process, signal.SIGSTOP)
-        self.until(lambda: process.handle.pid != pid and self.works(process), "a stopped sampler to be replaced")
+        self.until(lambda: process.handle.pid != pid and self.works(process), f"another {process.name}")
         self.witness.compare()
         return time.monotonic() - began
 
@@ -208,4 +228,6 @@ class Torture:
             "rows torn": found["torn"],
             "rows that do not follow the one before": found["misplaced"],
             "episodes cut short by a replacement": found["severed"],
+            "rows that end an episode nobody could go on with": found["nowhere"],
+            "such rows at most": 2 * self.struck * ALGORITHM.config.num_envs // runtime.plan.collector.replicas,
         }

@@ -168,6 +168,9 @@ def test_a_step_that_was_announced_stays_as_it_was():
     send_pass(Sender(ring, 0), 0, own, generation=1)  # a successor, which begins with the first step
     assert [is_sent(ring, receiver.take(0), own, 0, step, generation=step // 2) for step in range(3)] == [True] * 3
     assert ring.produced[0] == 3
+    stands = Sender(ring, 0).send(0, 1, sent(ring, own, 0, 1, generation=1))
+    for held, first in zip(stands, sent(ring, own, 0, 1), strict=True):
+        np.testing.assert_array_equal(held, first)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 5])

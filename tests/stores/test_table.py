@@ -204,12 +204,12 @@ def test_a_pass_that_was_committed_is_not_written_again(together, writer):
     for number in range(7):
         steps = history[number * together : (number + 1) * together]
         given_ = make(steps[0] if together == 1 else steps)
-        table.insert(jax.tree.leaves(given_), writer, number)
+        assert not table.insert(jax.tree.leaves(given_), writer, number)
         assert table.written.tolist() == [(number + 1) * together * (i == writer) for i in range(2)]
         held = bytes_of(table)
         other = jax.tree.map(lambda leaf: np.zeros_like(leaf) + 1, given_)
         for again in range(number + 1):
-            table.insert(jax.tree.leaves(other), writer, again)
+            assert table.insert(jax.tree.leaves(other), writer, again)
         assert bytes_of(table) == held
     streams = [[row for step in history[: 7 * together] for row in step if row.id % 2 == e % 2] for e in (1, 0)]
     check(table.sample(np.random.default_rng(0), (64,), GAMMA, 1), streams, 4, 1)

@@ -139,7 +139,10 @@ class Lane:
     def hand_over(self, node: str, number: int, i: int) -> None:
         for sender, leaves in self.sent.get(node, ()):
             yielded = self.values[node]
-            sender.send(number, i, [yielded[leaf] for leaf in leaves])
+            stands = sender.send(number, i, [yielded[leaf] for leaf in leaves])
+            if stands is not None:  # others have gone on with what a predecessor sent, made with other weights
+                announced = dict(zip(leaves, stands, strict=True))
+                self.keep(node, i, [announced.get(leaf, made) for leaf, made in enumerate(yielded)])
 
     def waits(self, number: int, i: int, sources: Sequence[str]) -> Pass:
         """Wait for outputs of other fragments at a step, and store them."""

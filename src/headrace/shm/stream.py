@@ -95,21 +95,23 @@ class Sender:
         """Whether pass `number` may be written."""
         return bool(number - self.consumed.min() < self.ring.slots)
 
-    def send(self, number: int, step: int, leaves: Sequence[Any]) -> None:
-        """Write and announce a step of a pass; a step that was announced before is not changed."""
+    def send(self, number: int, step: int, leaves: Sequence[Any]) -> list[NDArray[Any]] | None:
+        """Write and announce a step of a pass; one that was announced before stays as it was, and is returned."""
         at = number * self.ring.steps + step
+        slot = self.views[number % self.ring.slots]
         if self.produced[0] > at:
-            return
+            return [held[step] if self.ring.stacked else held for held in slot]
         assert self.produced[0] == at, f"step {at} is sent out of turn"
         assert self.free(number), f"pass {number} is sent before there is room"
         fence()
-        for held, leaf in zip(self.views[number % self.ring.slots], leaves, strict=True):
+        for held, leaf in zip(slot, leaves, strict=True):
             if self.ring.stacked:
                 held[step] = leaf
             else:
                 held[...] = leaf
         fence()
         self.produced[0] = at + 1
+        return None
 
 
 class Receiver:
