@@ -35,7 +35,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-LONGEST = ("test_learning", "test_faults", "test_conformance", "test_mappo", "test_export", "test_tune", "test_resume")
+LONGEST = (
+    "test_conformance",
+    "test_faults",
+    "test_random_plans",
+    "test_faulty_commands",
+    "test_learning",
+    "test_two_stores_resumed",
+    "test_random_processes",
+    "test_two_stores",
+    "test_pace",
+    "test_examples",
+    "test_learning_from_pixels",
+    "test_mappo",
+    "test_resume",
+    "test_tune",
+    "test_actor",
+    "test_export",
+    "test_a3c",
+)
 """Begun first, so that at the end no process waits for another one's long file."""
 
 

@@ -31,9 +31,10 @@ CONTINUED = [("ppo", "gymnax:CartPole-v1"), ("sac", "gymnax:Pendulum-v1"), ("dqn
 @pytest.mark.parametrize(("name", "env"), CONTINUED if os.environ.get("HEADRACE_LONG") == "1" else CONTINUED[:2])
 def test_a_jax_environment_goes_on_to_the_bit(name: str, env: str, tmp_path: Path) -> None:
     algorithm = {"ppo": headrace.PPO, "dqn": headrace.DQN, "sac": headrace.SAC}[name](**SMALL[name])
-    whole = headrace.train(algorithm, env, steps=4_000, seed=3, out=tmp_path / "whole", progress=False)
-    first = headrace.train(algorithm, env, steps=1_500, seed=3, out=tmp_path / "part", progress=False)
-    second = headrace.train(resume=first.path, steps=4_000, progress=False)
+    options = {"progress": False, "eval_episodes": 2}
+    whole = headrace.train(algorithm, env, steps=1_600, seed=3, out=tmp_path / "whole", **options)
+    first = headrace.train(algorithm, env, steps=700, seed=3, out=tmp_path / "part", **options)
+    second = headrace.train(resume=first.path, steps=1_600, **options)
     assert second.metrics[-1]["time/env_steps"] == whole.metrics[-1]["time/env_steps"]
     assert second.metrics[-1]["time/update_frames"] == whole.metrics[-1]["time/update_frames"]
     for ours, theirs in zip(arrays(second), arrays(whole), strict=True):
