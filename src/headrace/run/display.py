@@ -152,8 +152,9 @@ def number(value: float | None) -> str:
     """A number short enough to read at a glance."""
     if value is None:
         return "-"
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+    for size, unit in ((1e9, "G"), (1e6, "M")):
         if abs(value) >= size:
-            scale = 1e3 if unit == "k" else size
-            return f"{value / scale:.3g}{unit}" if unit != "k" else f"{value / 1e3:.1f}k"
+            return f"{value / size:.3g}{unit}"
+    if abs(value) >= 1e4:
+        return f"{value / 1e3:.1f}k"
     return f"{value:.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.1f}"

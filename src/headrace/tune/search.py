@@ -33,11 +33,11 @@ def choose(usual: Choice, terms: Terms, costs: Costs, freedom: Freedom) -> Choic
     """The best candidate; of those about as good, the one nearest to what is usual. None if nothing was measured."""
     if not costs.collect or not costs.learn:
         return None
-    judged: list[Choice] = []
-    for choice in candidates(usual, terms, costs, freedom):
-        found = load(choice, terms, costs)
-        if found is not None:
-            judged.append(dataclasses.replace(choice, expected=found.throughput * costs.given))
+    judged = [
+        dataclasses.replace(choice, expected=found.throughput * costs.given)
+        for choice in candidates(usual, terms, costs, freedom)
+        if (found := load(choice, terms, costs)) is not None
+    ]
     if not judged:
         return None
     enough = (1 - AS_GOOD) * max(choice.expected or 0.0 for choice in judged)
