@@ -132,7 +132,6 @@ def _sum(path: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Flush a file to disk, before it is renamed."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

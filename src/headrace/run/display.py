@@ -36,7 +36,6 @@ class Display:
             self.live.start(refresh=True)
 
     def say(self, notice: str) -> None:
-        """Print a notice."""
         if not self.silent:
             self.console.print(f"headrace: {notice}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
@@ -51,7 +50,6 @@ class Display:
             print(log_line(line, self._way(line, last)), file=sys.stderr, flush=True)
 
     def _way(self, line: dict[str, Any], last: bool) -> str:
-        """Progress and time left, where known."""
         if not self.goal.bounded:
             return ""
         steps, elapsed = line["time/env_steps"], line["time/elapsed_s"]

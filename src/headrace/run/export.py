@@ -133,7 +133,6 @@ def _compare(exported: Callable[..., Any], play: Callable[..., Any], seen: Space
 
 
 def _sample(draw: np.random.Generator, space: Space) -> Any:
-    """Random observations of the space."""
     leaf = native_obs(space)
     match space:
         case Dict(items):

@@ -158,7 +158,8 @@ def training(
                 raise UsageError(f"'{directory}' cannot be written ({error.strerror}); choose another --out.") from None
         refine: Iterator[str | None] = iter(())
         if resume is None and choice is not None and not choice.refined and running.refines:
-            when_refined = partial(_refined, choice, asked, env, config, running.plan, directory, given)
+            made_for = (asked, env, config.policy, Machine.detect(), *given.values())
+            when_refined = partial(_refined, choice, made_for, config, running.plan, directory)
             refine = refinement(running, choice, min(d.rate for d in whole.graph.domains if d.fused), when_refined)
         tracker = None if wanted.track is None else WandbTracker(check_track(wanted.track))
         told = Callbacks([*functions, *([tracker] if tracker else [])], directory, asdict(config))
@@ -269,12 +270,10 @@ def tuned(
 
 def _refined(
     choice: Choice,
-    asked: Algorithm[Any],
-    env: Any,
+    made_for: tuple[Any, ...],
     config: RunConfig,
     whole: Plan,
     directory: Path,
-    given: dict[str, Any],
     repeat: int,
     measured: float,
 ) -> None:
@@ -285,7 +284,7 @@ def _refined(
     except OSError as error:
         _say(f"headrace: could not write {directory} ({error.strerror}); training goes on.")
     if choice.expected is not None:  # else too little was measured, and the next run measures again
-        remember(frozen, asked, env, config.policy, Machine.detect(), **given)
+        remember(frozen, *made_for)
 
 
 def _say(text: str) -> None:

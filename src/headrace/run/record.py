@@ -24,7 +24,6 @@ from headrace.services.evaluate import Score
 WINDOW = 100
 """Episodes that `rollout/ep_rew_mean` is the mean of, as in Stable-Baselines3."""
 
-
 EVENTS = "headrace"
 """Prefix of event file names that makes tensorboardX open them through `EventFiles`."""
 

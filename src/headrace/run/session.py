@@ -45,7 +45,7 @@ class Session:
         goal: StopRule,
         elapsed: float,
         checkpoint_every: float,
-        callbacks: Callbacks | None = None,
+        callbacks: Callbacks,
     ):
         self.runtime = runtime
         self.directory = directory
@@ -53,7 +53,7 @@ class Session:
         self.before = elapsed
         self.began = time.monotonic()
         self.checkpoint_every = checkpoint_every
-        self.callbacks = callbacks or Callbacks()
+        self.callbacks = callbacks
         self.recorder = Recorder(directory, elapsed, runtime.progress.env_steps)
         self.eval_share = EVAL_SHARE
         self.interrupted = False
@@ -170,7 +170,6 @@ class Session:
         return row
 
     def _note_members(self) -> None:
-        """Write processes.json, where it has changed."""
         members = self.runtime.members()
         if members and members != self.members:
             self.members = members

@@ -72,6 +72,5 @@ def _go(running: Runtime, seconds: float, until: Any = None) -> None:
 
 
 def _used(running: Runtime) -> dict[str, float]:
-    """Seconds of processor time that each process has used."""
     times = {name: psutil.Process(pid).cpu_times() for name, pid in running.pids().items()}
     return {name: spent.user + spent.system for name, spent in times.items()}
