@@ -70,9 +70,10 @@ def _members(run: str) -> int:
         return 0
     for member in json.loads(path.read_text()):
         planned = _planned(directory, member["fragment"])
-        there = "running" if _lives(int(member["pid"])) else "ended"
+        pid = int(member["pid"])
+        lives = psutil.pid_exists(pid) and "headrace" in " ".join(psutil.Process(pid).cmdline())
         cores = ",".join(str(core) for core in member["cores"])
-        print(f"{member['name']}  pid {member['pid']} ({there})  {member['device']}, cores {cores}")
+        print(f"{member['name']}  pid {pid} ({'running' if lives else 'ended'})  {member['device']}, cores {cores}")
         nodes = member["nodes"] or ["(has run nothing yet)"]
         print(f"  {member['fragment']}.{member['replica']}: {', '.join(nodes)}")
         if member["nodes"] and sorted(member["nodes"]) != sorted(planned):
@@ -88,10 +89,6 @@ def _planned(directory: Path, fragment: str | None) -> list[str]:
         if fragment in (None, one["id"])
         for node in one["nodes"]
     ]
-
-
-def _lives(pid: int) -> bool:
-    return psutil.pid_exists(pid) and "headrace" in " ".join(psutil.Process(pid).cmdline())
 
 
 def _extra(extra: str, packages: tuple[str, ...], sources: Mapping[str, list[str]]) -> str:

@@ -108,8 +108,7 @@ class Display:
 class NotebookLine:
     """An output of a notebook's cell that is updated in place."""
 
-    def __init__(self) -> None:
-        self.handle: Any = None
+    handle: Any = None
 
     def write(self, text: str) -> None:
         display: Any = importlib.import_module("IPython.display").display  # always installed in a notebook

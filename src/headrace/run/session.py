@@ -160,9 +160,8 @@ class Session:
 
     def _log(self, score: Score | None, figures: dict[str, float] | None = None) -> dict[str, Any]:
         """Write a row, and call the callbacks for it and the evaluation in it."""
-        runtime = self.runtime
-        figures = runtime.figures() if figures is None else figures
-        row = self.recorder.write(runtime.progress, self.elapsed, runtime.updates(), figures)
+        figures = self.runtime.figures() if figures is None else figures
+        row = self.recorder.write(self.runtime.progress, self.elapsed, self.runtime.updates(), figures)
         self._note_members()
         self.callbacks.call("metrics", row, self.recorder.score)
         if score is not None:

@@ -88,7 +88,7 @@ class Choice:
             cores = self.cores.get(fragment.id, fragment.cores)
             return dataclasses.replace(fragment, cores=cores, repeat=self.repeat if learns else fragment.repeat)
 
-        return dataclasses.replace(plan, fragments=tuple(placed(fragment) for fragment in plan.fragments))
+        return dataclasses.replace(plan, fragments=tuple(map(placed, plan.fragments)))
 
     def to_json(self) -> dict[str, Any]:
         """The choice as plain JSON values."""
