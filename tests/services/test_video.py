@@ -181,8 +181,8 @@ def test_an_encoder_that_dies_is_reported_in_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_reported_in_a_sentence(tmp_path: Path, capfd) -> None:
     video = Video(tmp_path / "play.mp4", 30)
-    video.aside.unlink()
-    video.aside.symlink_to("/dev/full")
+    video.temporary.unlink()
+    video.temporary.symlink_to("/dev/full")
     video.add(ramp(1)[0])
     with pytest.raises(UsageError, match="No space left on device"):
         video.close()
