@@ -18,35 +18,9 @@ if TYPE_CHECKING:
     from headrace.run.seeds import train_seeds
     from headrace.services.actor import Actor
 
-__all__ = [
-    "A3C",
-    "DQN",
-    "IMPALA",
-    "MAPPO",
-    "PPO",
-    "SAC",
-    "TD3",
-    "Actor",
-    "Algorithm",
-    "Config",
-    "Env",
-    "Event",
-    "HeadraceError",
-    "Learned",
-    "Reads",
-    "Replay",
-    "Rollout",
-    "Run",
-    "Schedule",
-    "Tracked",
-    "Writes",
-    "__version__",
-    "plan",
-    "stage",
-    "trace",
-    "train",
-    "train_seeds",
-]
+__all__ = ["A3C", "DQN", "IMPALA", "MAPPO", "PPO", "SAC", "TD3", "Actor", "Algorithm", "Config", "Env", "Event"]
+__all__ += ["HeadraceError", "Learned", "Reads", "Replay", "Rollout", "Run", "Schedule", "Tracked", "Writes"]
+__all__ += ["__version__", "plan", "stage", "trace", "train", "train_seeds"]
 
 HOMES = {
     "algorithms": ("A3C", "DQN", "IMPALA", "MAPPO", "PPO", "SAC", "TD3"),

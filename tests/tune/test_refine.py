@@ -46,11 +46,11 @@ def test_a_run_is_measured_and_one_of_the_numbers_tried_stays(monkeypatch: pytes
     runtime = Processes(plan, algorithm, "CartPole-v1", 0, Options(evaluate=False, hang_seconds=600))
     usual, told = runtime.repeat, list[tuple[int, float]]()
     try:
-        step = refine.Refinement(runtime, CHOICE, plan.graph.domains[0].rate, lambda *what: told.append(what))
+        step = refine.refinement(runtime, CHOICE, plan.graph.domains[0].rate, lambda *what: told.append(what))
         end, said = time.monotonic() + 600, None
         while said is None and time.monotonic() < end:
             runtime.advance()
-            said = step()
+            said = next(step)
         assert runtime.repeat == told[0][0]
     finally:
         runtime.close()
@@ -59,4 +59,4 @@ def test_a_run_is_measured_and_one_of_the_numbers_tried_stays(monkeypatch: pytes
     assert measured > 0
     change = "as before" if best == usual else f"instead of {usual}"
     assert re.match(rf"the running system does \S+ frames/s, 55.0k expected; {best} updates fused {change} \(", said)
-    assert step() is None
+    assert next(step, None) is None

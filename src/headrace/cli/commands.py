@@ -75,7 +75,6 @@ def run(asked: Any) -> int:
 
 
 def train(asked: options.Train) -> int:
-    """`headrace train`"""
     resume = None if asked.resume is None else find_run(asked.resume)
     made, env = (configured(asked), environment(asked)) if resume is None else resumed(asked, resume)
     runs = _starter(asked)(
@@ -110,7 +109,6 @@ def _starter(asked: options.Train) -> Callable[..., list[Run]]:
 
 
 def _tell(done: Run, asked: options.Train) -> None:
-    """How a run ended."""
     last = done.metrics[-1]
     score = last["eval/mean_reward"]
     said = "interrupted" if done.interrupted else "reached the goal" if done.reached else "done"
@@ -139,7 +137,6 @@ def _hint(done: Run, folder: Path | None = None) -> None:
 
 
 def evaluate(asked: options.Eval) -> int:
-    """`headrace eval`"""
     if asked.episodes < 1:
         raise ConfigError(f"--episodes must be at least 1, got {asked.episodes}.")
     if asked.record:
@@ -163,7 +160,6 @@ def evaluate(asked: options.Eval) -> int:
 
 
 def export(asked: options.Export) -> int:
-    """`headrace export`"""
     named = name_own(asked.algorithm, asked.env, asked.network, settings(asked))
     loaded = load_run(find_run(asked.run), named, asked.best, "export")
     file = loaded.export(asked.out or loaded.path / f"actor.{asked.format}", asked.format)
@@ -172,7 +168,6 @@ def export(asked: options.Export) -> int:
 
 
 def compare(asked: options.Compare) -> int:
-    """`headrace compare`"""
     if asked.out is not None:
         check_picture(asked.out)
     paths = [path for run in asked.runs for path in (seed_folders(run) or [find_run(run)])]
@@ -193,7 +188,6 @@ def compare(asked: options.Compare) -> int:
 
 
 def graph(asked: options.Graph) -> int:
-    """`headrace graph`"""
     if asked.passes:
         if asked.format != "text":
             raise ConfigError(f"--passes is text; leave --format {asked.format} away.")
@@ -205,14 +199,12 @@ def graph(asked: options.Graph) -> int:
 
 
 def tune(asked: options.Tune) -> int:
-    """`headrace tune`"""
     how: Any = {"replicas": asked.replicas, "staleness": asked.staleness}
     launch.tuned(configured(asked), environment(asked), asked.policy, seconds=asked.seconds, anew=True, **how)
     return 0
 
 
 def bench(asked: options.Bench) -> int:
-    """`headrace bench`"""
     if run_bench(configured(asked), environment(asked), asked):
         return 0
     print("headrace: interrupted; what was measured until then is above.", file=sys.stderr)
@@ -220,7 +212,6 @@ def bench(asked: options.Bench) -> int:
 
 
 def policies(asked: options.Policies) -> int:
-    """`headrace policies`"""
     rows = [(name, _first_line(policy)) for name, policy in POLICIES.items()]
     _table(["policy", "what it does"], [*rows, ("auto", AUTO)])
     print("Your own: --policy path/to/file.py:name (docs/policies.md). `headrace bench ALGO ENV` tries all that fit.")
@@ -228,7 +219,6 @@ def policies(asked: options.Policies) -> int:
 
 
 def algorithms(asked: options.Algorithms) -> int:
-    """`headrace algorithms`"""
     if asked.algorithm is None:
         _table(["algorithm", "what it is"], [(name, _first_line(kind)) for name, kind in ALGORITHMS.items()])
         print("`headrace algorithms ALGO` lists the settings of one.")

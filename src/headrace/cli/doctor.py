@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 import jax
@@ -42,6 +41,7 @@ def doctor(asked: Doctor) -> int:
     if asked.run is not None:
         return _members(asked.run)
     machine = Machine.detect()
+    sources = importlib.metadata.packages_distributions()  # of modules: cv2 came with opencv-python-headless
     rows = {
         "headrace": __version__,
         "python": f"{platform.python_version()} on {platform.platform()}",
@@ -52,7 +52,7 @@ def doctor(asked: Doctor) -> int:
         "devices": f"{', '.join(machine.devices)} ({jax.default_backend()})",
         "rendering": os.environ.get("MUJOCO_GL") or "MUJOCO_GL is not set; headless MuJoCo needs egl or osmesa",
         **{name: importlib.metadata.version(name) for name in CORE},
-        **{f"[{extra}]": _extra(extra, packages) for extra, packages in EXTRAS.items()},
+        **{f"[{extra}]": _extra(extra, packages, sources) for extra, packages in EXTRAS.items()},
     }
     width = max(map(len, rows))
     for name, said in rows.items():  # never wrapped: some of it is there to be copied
@@ -70,9 +70,10 @@ def _members(run: str) -> int:
         return 0
     for member in json.loads(path.read_text()):
         planned = _planned(directory, member["fragment"])
-        there = "running" if _lives(int(member["pid"])) else "ended"
+        pid = int(member["pid"])
+        lives = psutil.pid_exists(pid) and "headrace" in " ".join(psutil.Process(pid).cmdline())
         cores = ",".join(str(core) for core in member["cores"])
-        print(f"{member['name']}  pid {member['pid']} ({there})  {member['device']}, cores {cores}")
+        print(f"{member['name']}  pid {pid} ({'running' if lives else 'ended'})  {member['device']}, cores {cores}")
         nodes = member["nodes"] or ["(has run nothing yet)"]
         print(f"  {member['fragment']}.{member['replica']}: {', '.join(nodes)}")
         if member["nodes"] and sorted(member["nodes"]) != sorted(planned):
@@ -90,21 +91,11 @@ def _planned(directory: Path, fragment: str | None) -> list[str]:
     ]
 
 
-def _lives(pid: int) -> bool:
-    return psutil.pid_exists(pid) and "headrace" in " ".join(psutil.Process(pid).cmdline())
-
-
-def _extra(extra: str, packages: tuple[str, ...]) -> str:
+def _extra(extra: str, packages: tuple[str, ...], sources: Mapping[str, list[str]]) -> str:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         return f"missing {', '.join(missing)}; {installing(extra)}"
-    return ", ".join(f"{name} {importlib.metadata.version(_distributions()[name][0])}" for name in packages)
-
-
-@cache
-def _distributions() -> Mapping[str, list[str]]:
-    """What brought each module: cv2 came with opencv-python-headless."""
-    return importlib.metadata.packages_distributions()
+    return ", ".join(f"{name} {importlib.metadata.version(sources[name][0])}" for name in packages)
 
 
 def _shared() -> str:

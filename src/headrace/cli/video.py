@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from headrace.run.run import Run
@@ -22,16 +23,9 @@ def film_names(file: str, runs: list[Path]) -> list[str]:
 
 def record(run: Run, file: str) -> int:
     """Play an episode, write it to `file`, and return the number of frames."""
-    viewer = Viewer(run.graph, run.cells, run.env, run.seed)
-    frames = 0
-    try:
-        with Video(file, viewer.fps) as video:
-            ended = False
-            while not ended and frames < MOST_FRAMES:
-                frame = viewer.frame()
-                video.add(frame.image)
-                ended = frame.ended
-                frames += 1
-    finally:
-        viewer.close()
-    return frames
+    with closing(Viewer(run.graph, run.cells, run.env, run.seed)) as viewer, Video(file, viewer.fps) as video:
+        while True:
+            frame = viewer.frame()
+            video.add(frame.image)
+            if frame.ended or frame.step == MOST_FRAMES:
+                return frame.step

@@ -42,10 +42,10 @@ Callback = Callable[[Event], Any]
 class Callbacks:
     """The callbacks of one run, called one after the other in the process that drives it."""
 
-    def __init__(self, functions: Iterable[Callback] = (), run: Path = Path(), config: Mapping[str, Any] | None = None):
+    def __init__(self, functions: Iterable[Callback], run: Path, config: Mapping[str, Any]):
         self.functions = list(functions)
         self.run = run
-        self.config = MappingProxyType(dict(config or {}))
+        self.config = MappingProxyType(dict(config))
         self.stopped: str | None = None
         """Name of the callback that stopped the run."""
         self.failed: CallbackError | None = None

@@ -37,7 +37,8 @@ def save(folder: Path, arrays: Tree, values: dict[str, Any]) -> Path:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        _write(_named(arrays), temporary / ARRAYS)
+        leaves = jax.tree_util.tree_leaves_with_path(arrays)
+        save_file({jax.tree_util.keystr(path): _data(leaf) for path, leaf in leaves}, temporary / ARRAYS)
         files = {ARRAYS: {"bytes": (temporary / ARRAYS).stat().st_size, "sha256": _sum(temporary / ARRAYS)}}
         (temporary / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files, "values": values}, indent=2))
         for name in (ARRAYS, MANIFEST):
@@ -46,8 +47,10 @@ def save(folder: Path, arrays: Tree, values: dict[str, Any]) -> Path:
             shutil.rmtree(folder)
         temporary.rename(folder)
         _flush(folder.parent)
-    except BaseException:  # a full disk, or a second Ctrl-C
+    except BaseException as error:  # a full disk, or a second Ctrl-C
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, SafetensorError):  # its own error for one of the system
+            raise OSError(str(error).rpartition("I/O error: ")[2]) from None
         raise
     return folder
 
@@ -89,7 +92,7 @@ def read_values(folder: Path) -> dict[str, Any]:
         version, values = manifest["format"], dict(manifest["values"])
         size, checksum = manifest["files"][ARRAYS]["bytes"], manifest["files"][ARRAYS]["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"checkpoint {folder} has no readable manifest ({_first(error)}); {REMEDY}.") from None
+        raise CheckpointError(f"checkpoint {folder} has no readable manifest ({error}); {REMEDY}.") from None
     if version != FORMAT:
         raise CheckpointError(f"checkpoint {folder} has format {version}, this headrace reads {FORMAT}; {REMEDY}.")
     path = folder / ARRAYS
@@ -115,20 +118,8 @@ def prune(run: Path) -> None:
         shutil.rmtree(old)
 
 
-def _write(arrays: dict[str, Any], path: Path) -> None:
-    try:
-        save_file(arrays, path)
-    except SafetensorError as error:  # safetensors' own error for one of the system
-        raise OSError(str(error).rpartition("I/O error: ")[2]) from None
-
-
-def _named(arrays: Tree) -> dict[str, Any]:
-    leaves = jax.tree_util.tree_leaves_with_path(arrays)
-    return {jax.tree_util.keystr(path): np.asarray(_data(leaf), order="C") for path, leaf in leaves}
-
-
 def _data(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf, order="C")
 
 
 def _is_key(leaf: Any) -> bool:
@@ -141,13 +132,8 @@ def _sum(path: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Flush a file to disk, before it is renamed."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _first(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

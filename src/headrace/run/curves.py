@@ -48,25 +48,18 @@ def draw(groups: Sequence[SeedGroup], file: str) -> None:
         count = len(group.runs)
         line.set_label(f"{group.name}, {count} seed{'s' if count > 1 else ''}")
         lines.append(line)
+    whence = "evaluated" if groups[0].runs[0].evaluated else "while training"
     for env, row in zip(envs, panels, strict=True):
-        row[0].set_ylabel(f"return, {_whence(groups)}")
+        row[0].set_ylabel(f"return, {whence}")
         for panel, name in zip(row, AXES.values(), strict=True):
             panel.set_title(env, fontsize="medium")
             panel.set_xlabel(name)
             panel.grid(alpha=0.25)
             panel.spines[["top", "right"]].set_visible(False)
             panel.ticklabel_format(axis="x", style="sci", scilimits=(-3, 5), useMathText=True)
-    figure.legend(
-        handles=lines,
-        loc="outside lower center",
-        frameon=False,
-        title="interquartile mean, band: 95 % bootstrap interval over seeds",
-    )
+    title = "interquartile mean, band: 95 % bootstrap interval over seeds"
+    figure.legend(handles=lines, loc="outside lower center", frameon=False, title=title)
     try:
         figure.savefig(file)
     except OSError as error:
         raise UsageError(f"'{file}' cannot be written ({error.strerror}); choose another --out.") from None
-
-
-def _whence(groups: Sequence[SeedGroup]) -> str:
-    return "evaluated" if groups[0].runs[0].evaluated else "while training"

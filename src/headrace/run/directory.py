@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from headrace.core.algorithm import Algorithm
-from headrace.envs import Recipe, recipe
+from headrace.envs import Recipe, recipe, recipe_json
 from headrace.errors import CheckpointError, UsageError
 from headrace.files import write_whole
 from headrace.run.stop_rule import StopRule
@@ -30,6 +30,9 @@ from headrace.settings.values import to_json as config_to_json
 
 CONFIG = "config.json"
 MEMBERS = "processes.json"
+
+WRITTEN = {"env": "env", "kwargs": "env_kwargs", "spec": "env_spec", "action_scale": "action_scale"}
+"""Where what `Recipe.to_json` writes is in a config."""
 
 LATEST = "latest"
 """The command line's name for the newest run under runs/."""
@@ -64,8 +67,7 @@ class RunConfig:
 
     def make_recipe(self, env: Any = None) -> Any:
         """The environment of this run with its arguments; `env` where the user names or gives it."""
-        written = {"env": self.env, "kwargs": self.env_kwargs, "spec": self.env_spec, "action_scale": self.action_scale}
-        recorded = Recipe.from_json(written)
+        recorded = Recipe.from_json({name: getattr(self, field) for name, field in WRITTEN.items()})
         if env is None and not recorded.spec:
             env = self.env
         if env is None:
@@ -118,19 +120,20 @@ class RunConfig:
             ) from None
 
 
-def newest_run(folder: Path = Path("runs")) -> Path:
-    """The run under a folder that was started last."""
-    found = [path for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{CONFIG}")]
+def find_run(text: str) -> Path:
+    """A run by its folder, or as `latest`: the one under runs/ that was started last."""
+    if text != LATEST or (Path(text) / CONFIG).exists():
+        return Path(text)
+    found = [path for depth in ("*", "*/*") for path in Path("runs").glob(f"{depth}/{CONFIG}")]
     if not found:
-        raise CheckpointError(
-            f"'{LATEST}' is the newest run under {folder}/, and there is none; give the folder of a run."
-        )
+        raise CheckpointError(f"'{LATEST}' is the newest run under runs/, and there is none; give the folder of a run.")
     return max(found, key=lambda path: (path.stat().st_mtime_ns, path)).parent
 
 
-def find_run(text: str) -> Path:
-    """A run by its folder, or as `latest`."""
-    return newest_run() if text == LATEST and not (Path(text) / CONFIG).exists() else Path(text)
+def env_record(env: Any) -> dict[str, Any]:
+    """An environment as the fields of a `RunConfig` that `make_recipe` reads."""
+    written = recipe_json(env)
+    return {WRITTEN[name]: value for name, value in written.items()}
 
 
 def algorithm_record(algorithm: Algorithm[Any]) -> tuple[str, dict[str, Any]]:

@@ -36,7 +36,6 @@ class Display:
             self.live.start(refresh=True)
 
     def say(self, notice: str) -> None:
-        """Print a notice."""
         if not self.silent:
             self.console.print(f"headrace: {notice}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
@@ -51,7 +50,6 @@ class Display:
             print(log_line(line, self._way(line, last)), file=sys.stderr, flush=True)
 
     def _way(self, line: dict[str, Any], last: bool) -> str:
-        """Progress and time left, where known."""
         if not self.goal.bounded:
             return ""
         steps, elapsed = line["time/env_steps"], line["time/elapsed_s"]
@@ -110,8 +108,7 @@ class Display:
 class NotebookLine:
     """An output of a notebook's cell that is updated in place."""
 
-    def __init__(self) -> None:
-        self.handle: Any = None
+    handle: Any = None
 
     def write(self, text: str) -> None:
         display: Any = importlib.import_module("IPython.display").display  # always installed in a notebook
@@ -152,8 +149,9 @@ def number(value: float | None) -> str:
     """A number short enough to read at a glance."""
     if value is None:
         return "-"
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+    for size, unit in ((1e9, "G"), (1e6, "M")):
         if abs(value) >= size:
-            scale = 1e3 if unit == "k" else size
-            return f"{value / scale:.3g}{unit}" if unit != "k" else f"{value / 1e3:.1f}k"
+            return f"{value / size:.3g}{unit}"
+    if abs(value) >= 1e4:
+        return f"{value / 1e3:.1f}k"
     return f"{value:.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.1f}"

@@ -73,7 +73,6 @@ def _function(graph: Graph, player: Player) -> Callable[..., Any]:
     """`play(part, ...)`: from the parts of a batch of observations to actions as the environment takes them."""
     read = player.programs.reader(player.play.nodes, player.play.action)
     rng = PassRng(jnp.asarray(player.bases), jnp.uint32(0))
-
     seen = graph.spec.observation
     whole = jax.tree.structure(native_obs(seen))
 
@@ -89,7 +88,7 @@ Exported = tuple[bytes, Callable[..., Any]]
 
 
 def _onnx(graph: Graph, play: Callable[..., Any], inputs: dict[str, jax.ShapeDtypeStruct]) -> Exported:
-    jax2onnx, onnxruntime = _need("jax2onnx"), _need("onnxruntime")
+    jax2onnx, onnxruntime = (needed(package, "export", "exporting") for package in ("jax2onnx", "onnxruntime"))
     batches = [jax.ShapeDtypeStruct(("batch", *leaf.shape), leaf.dtype) for leaf in inputs.values()]
     logging.getLogger("onnx_ir").setLevel(logging.ERROR)  # it warns about intended omissions
     try:
@@ -108,7 +107,7 @@ def _onnx(graph: Graph, play: Callable[..., Any], inputs: dict[str, jax.ShapeDty
 
 
 def _stablehlo(graph: Graph, play: Callable[..., Any], inputs: dict[str, jax.ShapeDtypeStruct]) -> Exported:
-    _need("flatbuffers")  # in which JAX writes it
+    needed("flatbuffers", "export", "exporting")  # in which JAX writes it
     from jax import export
 
     (batch,) = export.symbolic_shape("batch")
@@ -122,8 +121,7 @@ def _stablehlo(graph: Graph, play: Callable[..., Any], inputs: dict[str, jax.Sha
 
 def _compare(exported: Callable[..., Any], play: Callable[..., Any], seen: Space, form: str) -> None:
     """Refuse an export whose actions differ from the original's: converters may have bugs."""
-    draw = np.random.default_rng(0)
-    parts = jax.tree.leaves(_sample(draw, seen))
+    parts = jax.tree.leaves(_sample(np.random.default_rng(0), seen))
     for count in (1, TRIED):
         some = [part[:count] for part in parts]
         theirs, ours = np.asarray(exported(*some)), np.asarray(play(*some))
@@ -135,7 +133,6 @@ def _compare(exported: Callable[..., Any], play: Callable[..., Any], seen: Space
 
 
 def _sample(draw: np.random.Generator, space: Space) -> Any:
-    """Random observations of the space."""
     leaf = native_obs(space)
     match space:
         case Dict(items):
@@ -150,7 +147,3 @@ def _sample(draw: np.random.Generator, space: Space) -> Any:
         return draw.normal(size=shape).astype(leaf.dtype)
     most = 256 if leaf.dtype == np.uint8 else 2
     return np.ones(shape, leaf.dtype) if leaf.dtype == bool else draw.integers(0, most, shape).astype(leaf.dtype)
-
-
-def _need(module: str) -> Any:
-    return needed(module, "export", "exporting")

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, ParamSpec
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from headrace import graph as graphs
 from headrace.api import default_policy, distribute, trace
@@ -39,7 +40,7 @@ from headrace.services.evaluate import Evaluator
 from headrace.settings.objects import being_loaded
 from headrace.tune import Choice, auto, cached, remember
 from headrace.tune import tune as run_tuner
-from headrace.tune.refine import Refinement
+from headrace.tune.refine import refinement
 from headrace.types import tree_bytes
 
 NO_TUNE = "HEADRACE_NO_TUNE"
@@ -105,15 +106,13 @@ def training(
     config = replace(config, goal=asdict(goal), options={name: kept[name] for name in sorted(kept) if name != "debug"})
     if not RUNTIMES[config.runtime].spawns and wanted.has_viewer:
         raise UsageError("--view and --record-every need a process of their own; use the processes runtime.")
-    if config.policy == "auto":
-        say = (lambda text: None) if progress is False else _say
-        chosen = auto.choose(made, env, replicas=config.replicas, staleness=config.staleness, say=say)
-        config = replace(config, policy=chosen)
-        placed = distribute(graph, chosen, config.replicas, config.staleness)
-        config = replace(config, runtime=runtime or default_runtime(placed, wanted))
-    asked, given = made, (config.replicas, config.staleness)
+    say = (lambda text: None) if progress is False else _say
+    asked, given = made, dict[str, Any](replicas=config.replicas, staleness=config.staleness)
+    chosen = auto.choose(made, env, say=say, **given) if config.policy == "auto" else config.policy
     # Refused, if it is, before anything is measured.
-    whole = distribute(graph, config.policy, config.replicas, config.staleness)
+    whole = distribute(graph, chosen, **given)
+    if config.policy == "auto":
+        config = replace(config, policy=chosen, runtime=runtime or default_runtime(whole, wanted))
     # A cell with its optimiser's state and what an update computes on the way.
     require_memory("learning networks this large", 6 * tree_bytes(whole.graph.cells), "set hidden to smaller sizes")
     for store in whole.graph.stores.values():
@@ -121,8 +120,7 @@ def training(
     choice = None if config.tuned is None else Choice.from_json(config.tuned)
     tunes = tune and NO_TUNE not in os.environ and RUNTIMES[config.runtime].spawns and tunable(whole, config.policy)
     if choice is None and resume is None and tunes:
-        say = (lambda text: None) if progress is False else _say
-        choice = tuned(made, env, config.policy, replicas=config.replicas, staleness=config.staleness, say=say)
+        choice = tuned(made, env, config.policy, say=say, **given)
         made = choice.settle(made)
         config = replace(config, settings=algorithm_record(made)[1], replicas=choice.replicas, tuned=choice.to_json())
         graph = graphs.trace(made, graph.spec.with_envs(made.config.num_envs))
@@ -131,9 +129,9 @@ def training(
         whole = graphs.verify(choice.place(whole), Machine.detect())
     if whole.graph.spec.pure and wanted.log_info:
         raise UsageError("--log-info is for environments stepped on the host; one written in JAX gives no info.")
-    if progress is not False:
-        for fragment in (fragment for fragment in whole.fragments if fragment.asked):
-            _say(f"headrace: replicas of '{fragment.id}': {asked_words(fragment)}, because some would share a core.")
+    for fragment in whole.fragments:
+        if fragment.asked:
+            say(f"headrace: replicas of '{fragment.id}': {asked_words(fragment)}, because some would share a core.")
     wanted = replace(wanted, steps=goal.steps, videos=str(directory / "videos"))
     running = RUNTIMES[config.runtime](whole, made, env, config.seed, wanted)
     try:
@@ -154,11 +152,15 @@ def training(
             if config != before:
                 config.write(directory, running.plan.to_json())
         else:
-            _begin(config, directory, running.plan)
-        refine = None
+            try:
+                config.write(directory, running.plan.to_json())
+            except OSError as error:
+                raise UsageError(f"'{directory}' cannot be written ({error.strerror}); choose another --out.") from None
+        refine: Iterator[str | None] = iter(())
         if resume is None and choice is not None and not choice.refined and running.refines:
-            when_refined = partial(_refined, choice, asked, env, config, running.plan, directory, given)
-            refine = Refinement(running, choice, min(d.rate for d in whole.graph.domains if d.fused), when_refined)
+            made_for = (asked, env, config.policy, Machine.detect(), *given.values())
+            when_refined = partial(_refined, choice, made_for, config, running.plan, directory)
+            refine = refinement(running, choice, min(d.rate for d in whole.graph.domains if d.fused), when_refined)
         tracker = None if wanted.track is None else WandbTracker(check_track(wanted.track))
         told = Callbacks([*functions, *([tracker] if tracker else [])], directory, asdict(config))
         session = Session(running, directory, goal, elapsed, wanted.checkpoint_every, told)
@@ -189,7 +191,9 @@ def training(
                 tracker.close(failed=sys.exc_info()[0] is not None)
         for name in sorted({*wanted.log_info} - session.recorder.met) if session.recorder.recent else ():
             _say(f"headrace: --log-info {name} found nothing: no finished episode had such a number in its last info.")
-        run = Run(directory, made, env, whole.graph, jax.tree.map(_kept, running.cells()), config.seed)
+        # Copies, which are not donated to a program.
+        cells = jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, running.cells())
+        run = Run(directory, made, env, whole.graph, cells, config.seed)
     finally:
         running.close()
     run.interrupted, run.reached, run.stopped = session.interrupted, session.reached, told.stopped
@@ -197,7 +201,6 @@ def training(
 
 
 def _left(directory: Path) -> str:
-    """What remains of a run that was stopped at once, and how to resume it."""
     try:
         checkpoint.newest(directory)
     except CheckpointError:
@@ -206,7 +209,6 @@ def _left(directory: Path) -> str:
 
 
 def _last_good(directory: Path) -> str:
-    """What remains of a run that has diverged, and what to do."""
     try:
         kept = f"the last good checkpoint is {checkpoint.newest(directory)}"
     except CheckpointError:
@@ -266,21 +268,12 @@ def tuned(
     return run_tuner(algorithm, env, policy, machine, seconds=seconds, replicas=replicas, staleness=staleness, say=say)
 
 
-def _begin(config: RunConfig, directory: Path, whole: Plan) -> None:
-    try:
-        config.write(directory, whole.to_json())
-    except OSError as error:
-        raise UsageError(f"'{directory}' cannot be written ({error.strerror}); choose another --out.") from None
-
-
 def _refined(
     choice: Choice,
-    asked: Algorithm[Any],
-    env: Any,
+    made_for: tuple[Any, ...],
     config: RunConfig,
     whole: Plan,
     directory: Path,
-    given: tuple[int | None, int | None],
     repeat: int,
     measured: float,
 ) -> None:
@@ -291,13 +284,8 @@ def _refined(
     except OSError as error:
         _say(f"headrace: could not write {directory} ({error.strerror}); training goes on.")
     if choice.expected is not None:  # else too little was measured, and the next run measures again
-        remember(frozen, asked, env, config.policy, Machine.detect(), *given)
+        remember(frozen, *made_for)
 
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _kept(leaf: Any) -> Any:
-    """A copy that is not donated to a program."""
-    return jax.numpy.array(leaf, copy=True) if eqx.is_array(leaf) else leaf

@@ -24,21 +24,28 @@ from headrace.services.evaluate import Score
 WINDOW = 100
 """Episodes that `rollout/ep_rew_mean` is the mean of, as in Stable-Baselines3."""
 
-
 EVENTS = "headrace"
 """Prefix of event file names that makes tensorboardX open them through `EventFiles`."""
 
 
 class Appended:
-    """A file that is appended to atomically: where the disk is full, pieces are dropped and the run goes on."""
+    """A file that is appended to atomically: where the disk is full, pieces are dropped and the run goes on.
+
+    TensorBoard's events go into one, too: tensorboardX's own would stop reading its queue after an error and hang.
+    """
 
     def __init__(self, path: Path):
         self.path = path
         self.file = path.open("ab", buffering=0)
+        self.pending = b""
         self.refused = False
 
-    def append(self, piece: bytes) -> None:
-        """Write a piece or nothing; the first of consecutive failures is reported."""
+    def write(self, data: bytes) -> None:
+        self.pending += data
+
+    def flush(self) -> None:
+        """Append what is pending or nothing; the first of consecutive failures is reported."""
+        piece, self.pending = self.pending, b""
         end = os.fstat(self.file.fileno()).st_size
         try:
             if self.file.write(piece) < len(piece):
@@ -54,29 +61,11 @@ class Appended:
         self.file.close()
 
 
-class EventFile:
-    """A file of TensorBoard events. tensorboardX's own would stop reading its queue after an error and hang."""
-
-    def __init__(self, path: Path):
-        self.file = Appended(path)
-        self.pending = b""
-
-    def write(self, data: bytes) -> None:
-        self.pending += data
-
-    def flush(self) -> None:
-        self.file.append(self.pending)
-        self.pending = b""
-
-    def close(self) -> None:
-        self.file.close()
-
-
 class EventFiles:
     """How tensorboardX opens a file of events."""
 
-    def open(self, path: str) -> EventFile:
-        return EventFile(Path(path.removeprefix(f"{EVENTS}:")))
+    def open(self, path: str) -> Appended:
+        return Appended(Path(path.removeprefix(f"{EVENTS}:")))
 
     def directory_check(self, path: str) -> None:
         Path(path.removeprefix(f"{EVENTS}:")).mkdir(parents=True, exist_ok=True)
@@ -130,11 +119,9 @@ class Recorder:
             "time/fps": round((progress.env_steps - self.started[1]) / since, 1),
             "rollout/ep_rew_mean": _mean([episode.reward for episode in self.recent]),
             "rollout/ep_len_mean": _mean([episode.length for episode in self.recent]),
-            "eval/mean_reward": self.score.mean_reward if self.score else None,
-            "eval/std_reward": self.score.std_reward if self.score else None,
-            "eval/mean_ep_length": self.score.mean_ep_length if self.score else None,
-            "eval/version": self.score.version if self.score else None,
         }
+        told = ("mean_reward", "std_reward", "mean_ep_length", "version")
+        line |= {f"eval/{name}": getattr(self.score, name) if self.score else None for name in told}
         measured = {f"rollout/{name}": self._info_mean(name) for name in self.log_info}
         measured["rollout/success_rate"] = self._info_mean(SUCCESS)
         measured["eval/success_rate"] = self.score.success_rate if self.score else None
@@ -143,7 +130,8 @@ class Recorder:
         line |= {name: round(value, 4) for name, value in (figures or {}).items()}
         # JSON has no NaN or infinity: they become null, like metrics that do not exist yet.
         line = {name: value if value is None or math.isfinite(value) else None for name, value in line.items()}
-        self.file.append(json.dumps(line).encode() + b"\n")
+        self.file.write(json.dumps(line).encode() + b"\n")
+        self.file.flush()
         for name, value in line.items():
             if value is not None:
                 self.events.add_scalar(name, value, progress.env_steps)

@@ -17,7 +17,7 @@ from headrace.core.algorithm import Algorithm
 from headrace.envs import EnvLike, Recipe, env_id, is_installed_env, recipe
 from headrace.errors import CheckpointError, EnvError, UsageError
 from headrace.policies import POLICIES
-from headrace.run.directory import RunConfig
+from headrace.run.directory import RunConfig, env_record
 from headrace.settings.objects import nameless, object_path, same_object
 from headrace.settings.values import from_json, functions, parse, plain
 
@@ -123,10 +123,8 @@ class _Recorded:
         if given is not None:
             self._check("env", env_id(given), config.env)
             if isinstance(given, Recipe) and self.command == "train":  # playing with other arguments is allowed
-                told = given.to_json()
-                asked = {"env_kwargs": told["kwargs"], "env_spec": told["spec"], "action_scale": told["action_scale"]}
-                for what, value in asked.items():
-                    if value and value != getattr(config, what):
+                for what, value in env_record(given).items():
+                    if what != "env" and value and value != getattr(config, what):
                         self._refuse(what, value, getattr(config, what))
             return config.make_recipe(given)
         if is_installed_env(config.env):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
+from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +20,7 @@ from headrace.envs import describe_env
 from headrace.errors import UsageError
 from headrace.graph import Graph
 from headrace.machine import keep_compiled
-from headrace.run import checkpoint, summary
+from headrace.run import checkpoint
 from headrace.run.directory import RunConfig
 from headrace.run.export import export_actor
 from headrace.run.record import read_metrics
@@ -46,13 +48,24 @@ class Run:
         self._actor: Actor | None = None
 
     def __repr__(self) -> str:
-        return summary.as_line(self._facts())
+        facts = self._facts()
+        words = [f"{facts['algorithm']} on {facts['environment']}", f"seed {self.seed}"]
+        if "steps" in facts:
+            words += [f"{facts['steps']} steps", facts["time"], f"return {facts['return']}"]
+        return f"Run({str(self.path)!r}: {', '.join(words)})"
 
     def _repr_html_(self) -> str:
-        return summary.as_html(self._facts())
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self._facts().items())
+        return f"<table>{''.join(rows)}</table>"
 
     def _facts(self) -> dict[str, str]:
-        return summary.facts(self.path, self.algorithm.name, self.graph.spec.id, self.seed)
+        found = {"run": str(self.path), "algorithm": self.algorithm.name, "environment": self.graph.spec.id}
+        found["seed"] = str(self.seed)
+        for last in self.metrics[-1:]:
+            score = last.get("eval/mean_reward")
+            found |= {"steps": f"{last['time/env_steps']:,}", "time": f"{last['time/elapsed_s']:,.0f} s"}
+            found["return"] = "not evaluated" if score is None else f"{score:.1f}"
+        return found
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -70,11 +83,8 @@ class Run:
         """Play episodes without exploring."""
         if episodes < 1:
             raise UsageError(f"episodes must be at least 1, got {episodes}.")
-        evaluator = Evaluator(self.graph, self.cells, self.env, self.seed, episodes)
-        try:
+        with closing(Evaluator(self.graph, self.cells, self.env, self.seed, episodes)) as evaluator:
             return evaluator.score(self.cells)
-        finally:
-            evaluator.close()
 
     def export(self, path: str | Path, format: str | None = None) -> Path:
         """Write the actor as "onnx" or "stablehlo", or as the file's name ends: observations in, actions out."""

@@ -46,7 +46,9 @@ def train_seeds(
         if not asked:
             raise UsageError(f"'{resume}' holds no seeds; give a folder with seed-0 and so on in it.")
     else:
-        numbers = _numbers(seeds)
+        numbers = list(range(seeds) if isinstance(seeds, int) else seeds)
+        if not numbers or len(set(numbers)) < len(numbers):
+            raise UsageError(f"--seeds takes at least 1 seed, and no seed twice; got {seeds}.")
         if options.get("policy") == "auto":
             raise UsageError("auto may choose another policy for each seed; name one (`headrace bench` tries them).")
         if algorithm is None or env is None:
@@ -127,13 +129,6 @@ def seed_folders(folder: str | Path) -> list[Path]:
     """The runs in a folder of seeds, in the order of the seeds; none if it is not one."""
     found = {path.parent for path in Path(folder).glob(f"seed-*/{CONFIG}")}
     return sorted((path for path in found if path.name[5:].isdigit()), key=lambda path: int(path.name[5:]))
-
-
-def _numbers(seeds: int | Sequence[int]) -> list[int]:
-    numbers = list(range(seeds) if isinstance(seeds, int) else seeds)
-    if not numbers or len(set(numbers)) < len(numbers):
-        raise UsageError(f"--seeds takes at least 1 seed, and no seed twice; got {seeds}.")
-    return numbers
 
 
 def _folder(out: str | Path | None, name: str, env: str, numbers: list[int]) -> Path:

@@ -9,9 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -46,7 +45,7 @@ class Session:
         goal: StopRule,
         elapsed: float,
         checkpoint_every: float,
-        callbacks: Callbacks | None = None,
+        callbacks: Callbacks,
     ):
         self.runtime = runtime
         self.directory = directory
@@ -54,7 +53,7 @@ class Session:
         self.before = elapsed
         self.began = time.monotonic()
         self.checkpoint_every = checkpoint_every
-        self.callbacks = callbacks or Callbacks()
+        self.callbacks = callbacks
         self.recorder = Recorder(directory, elapsed, runtime.progress.env_steps)
         self.eval_share = EVAL_SHARE
         self.interrupted = False
@@ -76,17 +75,17 @@ class Session:
         evaluators: Callable[[], Evaluator] | None,
         eval_every: int | None,
         display: Display,
-        refine: Callable[[], str | None] | None = None,
+        refine: Iterator[str | None],
     ) -> Iterator[Session]:
         """Run until the stop rule holds: yields itself wherever the caller is to advance its runtime.
 
-        `evaluators` makes an evaluator, None if nothing is to be evaluated. `refine` is called after each
-        advance and may return a notice.
+        `evaluators` makes an evaluator, None if nothing is to be evaluated. `refine` goes on after
+        each advance and may yield a notice.
         """
         with ExitStack() as held:
-            evaluators = partial(_held, held, evaluators) if evaluators else None
-            self.evaluators, self.eval_every, self.display, self.refine = evaluators, eval_every, display, refine
-            self.evaluator = None if evaluators is None or self.runtime.evaluates else evaluators()
+            self.eval_every, self.display, self.refine = eval_every, display, refine
+            self.evaluators = evaluators and (lambda: held.enter_context(closing(evaluators())))
+            self.evaluator = None if self.evaluators is None or self.runtime.evaluates else self.evaluators()
             self.evaluating, self.first = 0.0, True
             self.evaluated_at = self.runtime.progress.env_steps
             self.logged = self.saved = self.elapsed
@@ -100,7 +99,7 @@ class Session:
         progress = self.runtime.progress
         self.recorder.episodes(progress.episodes)
         progress.episodes = []
-        refined = self.refine() if self.refine is not None else None
+        refined = next(self.refine, None)
         for notice in (*progress.notices, *([refined] if refined else [])):
             self.display.say(notice)
         progress.notices = []
@@ -161,9 +160,8 @@ class Session:
 
     def _log(self, score: Score | None, figures: dict[str, float] | None = None) -> dict[str, Any]:
         """Write a row, and call the callbacks for it and the evaluation in it."""
-        runtime = self.runtime
-        figures = runtime.figures() if figures is None else figures
-        row = self.recorder.write(runtime.progress, self.elapsed, runtime.updates(), figures)
+        figures = self.runtime.figures() if figures is None else figures
+        row = self.recorder.write(self.runtime.progress, self.elapsed, self.runtime.updates(), figures)
         self._note_members()
         self.callbacks.call("metrics", row, self.recorder.score)
         if score is not None:
@@ -171,7 +169,6 @@ class Session:
         return row
 
     def _note_members(self) -> None:
-        """Write processes.json, where it has changed."""
         members = self.runtime.members()
         if members and members != self.members:
             self.members = members
@@ -184,7 +181,8 @@ class Session:
         """Write a checkpoint; a disk that is full costs the checkpoint, not the run."""
         arrays, values = self.runtime.state()
         folder = self.directory / "checkpoints" / f"{self.runtime.progress.env_steps:012d}"
-        if self._store(folder, arrays, values | {"elapsed": self.elapsed, "best": _finite(self.recorder.best)}):
+        best = self.recorder.best if math.isfinite(self.recorder.best) else None  # JSON has no infinity
+        if self._store(folder, arrays, values | {"elapsed": self.elapsed, "best": best}):
             checkpoint.prune(self.directory)
             self.callbacks.call("checkpoint", self.recorder.last, self.recorder.score, folder)
 
@@ -227,14 +225,3 @@ def interruptible(session: Session) -> Iterator[None]:
         if not INTERRUPTIBLE:
             for number in list(HANDLERS):
                 signal.signal(number, HANDLERS.pop(number))
-
-
-def _held(stack: ExitStack, make: Callable[[], Evaluator]) -> Evaluator:
-    """An evaluator that is closed with the stack."""
-    evaluator = make()
-    stack.callback(evaluator.close)
-    return evaluator
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

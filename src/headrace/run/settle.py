@@ -10,10 +10,10 @@ from typing import Any
 
 from headrace.api import default_policy, distribute, find_algorithm, trace
 from headrace.core.algorithm import Algorithm
-from headrace.envs import Recipe, env_id, recipe_json
+from headrace.envs import Recipe, env_id
 from headrace.errors import CheckpointError, UsageError, nearest
 from headrace.graph import Graph, Plan
-from headrace.run.directory import RunConfig, algorithm_record, new_directory
+from headrace.run.directory import RunConfig, algorithm_record, env_record, new_directory
 from headrace.run.recorded import restore
 from headrace.run.run import name_own
 from headrace.run.stop_rule import StopRule
@@ -113,21 +113,8 @@ def settle(
     if not 0 <= seed < 2**63:
         raise UsageError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed}.")
     name, settings = algorithm_record(made)
-    written = recipe_json(env)
-    config = RunConfig(
-        name,
-        settings,
-        written["env"],
-        policy,
-        runtime,
-        replicas,
-        seed,
-        __version__,
-        staleness,
-        env_kwargs=written["kwargs"],
-        env_spec=written["spec"],
-        action_scale=written["action_scale"],
-    )
+    how: Any = {"policy": policy, "runtime": runtime, "replicas": replicas, "staleness": staleness, "seed": seed}
+    config = RunConfig(name, settings, headrace=__version__, **how, **env_record(env))
     return made, env, graph, config, new_directory(out, made.name, env_id(env), seed)
 
 

@@ -83,7 +83,6 @@ def _parts(tree: Mapping[str, Any]) -> str:
 
 
 def _check_choices(space: Any, obs: Tree) -> None:
-    """Refuse observations outside the environment's space."""
     if isinstance(space, Dict):
         for name, part in space.items:
             _check_choices(part, obs[name])

@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -56,9 +55,7 @@ class Video:
     def __enter__(self) -> Video:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None:
             self.close()
         else:
@@ -138,7 +135,6 @@ def _refusal(path: Path, reason: str | None) -> UsageError:
 
 
 def _encoding(suffix: str, fps: float) -> list[str]:
-    """ffmpeg's arguments for a format."""
     if suffix == ".gif":
         # A palette for each frame: one for the whole video would need all frames first.
         palettes = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none"

@@ -48,8 +48,6 @@ class Viewer:
         self.seed = seed
         self.episode = 0
         self.count = 0
-        self.steps = 0
-        self.reward = 0.0
         try:
             self.obs = self._begin()
             self._draw()

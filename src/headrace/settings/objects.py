@@ -93,7 +93,6 @@ def being_loaded() -> str | None:
 
 
 def _load_file(path: Path) -> Any:
-    """A module from a file, once."""
     name = f"{FILE}{abs(hash(path.resolve()))}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)

@@ -102,12 +102,8 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and all(fits(item, get_args(hint)[0]) for item in value)
     if _is_function(hint):
         return callable(value)
-    if hint in (None, type(None)):
-        return value is None
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (int, float):  # a whole number does for both, a truth value for neither
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
     return not isinstance(hint, type) or isinstance(value, hint)
 
 

@@ -31,8 +31,8 @@ class Candidate:
     """A policy, what it is expected to do, and what it did where it was tried."""
 
     policy: str
-    plan: Plan | None
     expected: float
+    """0 where it is refused."""
     why: str
     measured: float | None = None
 
@@ -53,26 +53,23 @@ def choose(
         try:
             plans[name] = api.plan(algorithm, env, name, replicas=replicas, staleness=staleness)
         except HeadraceError as error:
-            refused.append(Candidate(name, None, 0.0, f"refused: {error}"))
+            refused.append(Candidate(name, 0.0, f"refused: {error}"))
     if not plans:
         raise PlanError(f"no policy fits; {refused[0].policy} was {refused[0].why}")
     costs, machine = node_costs(algorithm, env, say), Machine.detect()
-    found = [Candidate(name, plan, *predict(plan, costs, machine)) for name, plan in plans.items()]
+    found = [Candidate(name, *predict(plan, costs, machine)) for name, plan in plans.items()]
     ranked = sorted(found, key=lambda one: -one.expected)
     close = [one for one in ranked if one.expected >= CLOSE * ranked[0].expected]
     number = min(max(len(close), FEWEST), MOST)
-    tried = [_tried(one, algorithm, env, seconds, say) for one in ranked[:number]]
+    tried = []
+    for one in ranked[:number]:
+        say(f"auto: trying {one.policy} for {seconds:g} s")
+        speed = try_out(plans[one.policy], algorithm, env, seconds=seconds, warm=WARM)
+        tried.append(replace(one, measured=speed.env_steps))
     best = max(tried, key=lambda one: one.measured or 0.0)
     say(_table([*tried, *ranked[number:], *refused], predicted=bool(costs.collect and costs.learn)))
     say(f"auto: {best.policy}, {best.measured:,.0f} env steps/s; {best.why}.")
     return best.policy
-
-
-def _tried(one: Candidate, algorithm: Algorithm[Any], env: Any, seconds: float, say: Callable[[str], Any]) -> Candidate:
-    assert one.plan is not None
-    say(f"auto: trying {one.policy} for {seconds:g} s")
-    speed = try_out(one.plan, algorithm, env, seconds=seconds, warm=WARM)
-    return replace(one, measured=speed.env_steps)
 
 
 def predict(plan: Plan, costs: Costs, machine: Machine) -> tuple[float, str]:
@@ -93,7 +90,7 @@ def predict(plan: Plan, costs: Costs, machine: Machine) -> tuple[float, str]:
 def _table(found: list[Candidate], predicted: bool) -> str:
     rows = [("policy", "expected env steps/s", "measured env steps/s", "")]
     for one in found:
-        expected = f"{one.expected:,.0f}" if predicted and one.plan is not None else "-"
+        expected = f"{one.expected:,.0f}" if predicted and one.expected else "-"
         rows.append((one.policy, expected, f"{one.measured:,.0f}" if one.measured else "-", one.why))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return "\n".join("  ".join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]).rstrip() for row in rows)

@@ -46,8 +46,7 @@ class Choice:
 
     def __str__(self) -> str:
         words = [f"{self.replicas} sampler{'s' * (self.replicas > 1)}", f"{self.num_envs} environments"]
-        words += [fused(self.repeat)] if self.batch_size is not None else []
-        words += [f"batch {self.batch_size}"] if self.batch_size is not None else []
+        words += [fused(self.repeat), f"batch {self.batch_size}"] if self.batch_size is not None else []
         words += [f"{name} on {listed(cores)}" for name, cores in self.cores.items() if cores]
         speed = f": {short(self.expected)} {self.unit} expected" if self.expected else ""
         speed += f"{', ' if speed else ': '}{short(self.measured)} {self.unit} measured" if self.measured else ""
@@ -78,9 +77,7 @@ class Choice:
 
     def settle(self, algorithm: Algorithm[Any]) -> Algorithm[Any]:
         """The algorithm with the settings chosen."""
-        settings = {"num_envs": self.num_envs}
-        if self.batch_size is not None:
-            settings["batch_size"] = self.batch_size
+        settings = {"num_envs": self.num_envs} | ({"batch_size": self.batch_size} if self.batch_size else {})
         return type(algorithm)(override(algorithm.config, settings))
 
     def place(self, plan: Plan) -> Plan:
@@ -91,7 +88,7 @@ class Choice:
             cores = self.cores.get(fragment.id, fragment.cores)
             return dataclasses.replace(fragment, cores=cores, repeat=self.repeat if learns else fragment.repeat)
 
-        return dataclasses.replace(plan, fragments=tuple(placed(fragment) for fragment in plan.fragments))
+        return dataclasses.replace(plan, fragments=tuple(map(placed, plan.fragments)))
 
     def to_json(self) -> dict[str, Any]:
         """The choice as plain JSON values."""

@@ -35,9 +35,8 @@ def measured(groups: Sequence[Sequence[Task]], until: float) -> tuple[Costs, lis
     troubles: list[str] = []
     for i, group in enumerate(groups):
         left, after = until - time.monotonic(), len(groups) - i - 1
-        found, failed = _together(group, until - after * min(RESERVE, left / (after + 1)))
+        found, troubles = _together(group, until - after * min(RESERVE, left / (after + 1)))
         lines += found
-        troubles += failed
         if troubles:
             break
     return costs(lines), troubles
@@ -77,19 +76,10 @@ class Probe:
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         present = present_cores()
         cores = [present[core] for core in task.cores if core < len(present)]
+        devices = visible_devices([each["device"] for each in task.fragments], alone=False)
+        how: Any = {"variables": {TASK: json.dumps(asdict(task)), **devices}, "out": self.out, "errors": self.errors}
         # In a session of its own: whatever its environments start can be ended with it.
-        self.process = start(
-            "headrace.tune.probe",
-            cores,
-            task.threads,
-            variables={
-                TASK: json.dumps(asdict(task)),
-                **visible_devices([each["device"] for each in task.fragments], alone=False),
-            },
-            out=self.out,
-            errors=self.errors,
-            session=True,
-        )
+        self.process = start("headrace.tune.probe", cores, task.threads, session=True, **how)
 
     def lines(self) -> list[dict[str, Any]]:
         """What it has measured; a line that is being written does not count."""

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import traceback
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -47,7 +48,6 @@ TASK = "HEADRACE_PROBE"
 
 ROUNDS = 2
 """How often everything is measured before it will do: a neighbour's burst spoils one measurement, not two."""
-
 
 BETTER = 1.03
 """Twice the environments are worth trying while the last doubling gained this much."""
@@ -141,7 +141,7 @@ def collect_until(watch: Stopwatch, graph: Graph, programs: Programs, flat: list
     nodes = tuple(node.id for node in graph.where(domain="collect"))
     samplers = graph.spec.num_envs // env.spec.num_envs
     memory = memory_for(graph, programs, Fragment("collect", nodes, replicas=samplers))
-    try:
+    with closing(env), suppress(Enough):
         collect = Collect(memory.sections.collecting[0], 0, memory, programs, Cells(flat), [env], 0, stepping=watch)
         collect.start(0)
         for number in count():
@@ -150,10 +150,6 @@ def collect_until(watch: Stopwatch, graph: Graph, programs: Programs, flat: list
             for name in graph.stores:
                 memory.store(name, 0).release(0, number + 1)
             env.drain()
-    except Enough:
-        return
-    finally:
-        env.close()
 
 
 def learn(task: Task, tell: Tell) -> None:
@@ -186,15 +182,13 @@ def learners(task: Task, graph: Graph, programs: Programs, cells: Cells) -> list
 
 def learn_until(watch: Stopwatch, learner: Learn, repeat: int) -> None:
     """Learn as a run does, until the watch has seen enough."""
-    try:
+    with suppress(Enough):
         while True:
             for _ in learner.run(repeat):
                 pass  # nothing is waited for
             jax.block_until_ready(learner.cells.flat)
             learner.fabric.ledger.learned[learner.place] += repeat  # other rows are drawn next
             watch()
-    except Enough:
-        return
 
 
 def fill(store: Store, handed: Tree) -> None:

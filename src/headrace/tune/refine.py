@@ -21,56 +21,43 @@ WORTH = 1.02
 """How much faster another number must be to be taken."""
 
 
-class Refinement:
-    """Called between two looks at a run; measures, chooses, and is over."""
+def refinement(
+    runtime: Runtime, choice: Choice, rate: Fraction, chosen: Callable[[int, float], None]
+) -> Iterator[str | None]:
+    """Measures and chooses, a step between two looks at a run; what it yields last is a sentence for a person.
 
-    def __init__(self, runtime: Runtime, choice: Choice, rate: Fraction, chosen: Callable[[int, float], None]):
-        """`rate` are the learning passes for each transition; `chosen` is told the number that stays, and what the
-        system does with it in a second."""
-        self.rate = rate
-        self.runtime = runtime
-        self.choice = choice
-        self.chosen = chosen
-        self.turns = self._refine()
+    `rate` are the learning passes for each transition; `chosen` is told the number that stays, and what the system does
+    with it in a second.
+    """
+    progress, usual = runtime.progress, runtime.repeat
+    # No more passes than earn the inserts that acting may lag behind.
+    numbers = [usual, *(number for number in (usual // 2, usual * 2) if 1 <= number <= FUSED_INSERTS * rate)]
 
-    def __call__(self) -> str | None:
-        """Go on; a sentence for a person when it is over."""
-        return next(self.turns, None)
+    def done() -> int:
+        return progress.update_frames if choice.fused else progress.env_steps
 
-    def _refine(self) -> Iterator[str | None]:
-        usual = self.runtime.repeat
-        numbers = [usual, *(number for number in (usual // 2, usual * 2) if self._fits(number))]
-        while self.runtime.progress.learned == 0:
-            yield None
-        yield from _pass(AFTER)
-        seen: dict[int, list[float]] = {number: [] for number in numbers}
-        for number in (*numbers, *reversed(numbers)):
-            if len(numbers) > 1:
-                self.runtime.fuse(number)
-            learned = self.runtime.progress.learned
-            while self.runtime.progress.learned <= learned + number:  # compiled, and taken up by every learner
-                yield None
-            yield from _pass(SETTLE)
-            began, before = time.monotonic(), self._done()
-            yield from _pass(TURN)
-            seen[number].append((self._done() - before) / (time.monotonic() - began))
-        speeds = {number: statistics.mean(rates) for number, rates in seen.items()}
-        best = max(speeds, key=lambda number: speeds[number])
-        if speeds[best] < WORTH * speeds[usual]:
-            best = usual
+    while progress.learned == 0:
+        yield None
+    yield from _pass(AFTER)
+    seen: dict[int, list[float]] = {number: [] for number in numbers}
+    for number in (*numbers, *reversed(numbers)):
         if len(numbers) > 1:
-            self.runtime.fuse(best)
-        self.chosen(best, speeds[best])
-        yield refined(self.choice, speeds, usual, best)
-
-    def _done(self) -> int:
-        """What has been done of what the choice counts."""
-        progress = self.runtime.progress
-        return progress.update_frames if self.choice.unit == "frames/s" else progress.env_steps
-
-    def _fits(self, number: int) -> bool:
-        """Whether so many passes earn no more inserts than acting may lag behind."""
-        return 1 <= number <= FUSED_INSERTS * self.rate
+            runtime.fuse(number)
+        learned = progress.learned
+        while progress.learned <= learned + number:  # compiled, and taken up by every learner
+            yield None
+        yield from _pass(SETTLE)
+        began, before = time.monotonic(), done()
+        yield from _pass(TURN)
+        seen[number].append((done() - before) / (time.monotonic() - began))
+    speeds = {number: statistics.mean(rates) for number, rates in seen.items()}
+    best = max(speeds, key=lambda number: speeds[number])
+    if speeds[best] < WORTH * speeds[usual]:
+        best = usual
+    if len(numbers) > 1:
+        runtime.fuse(best)
+    chosen(best, speeds[best])
+    yield refined(choice, speeds, usual, best)
 
 
 def refined(choice: Choice, speeds: dict[int, float], usual: int, best: int) -> str:

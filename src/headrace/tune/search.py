@@ -33,11 +33,11 @@ def choose(usual: Choice, terms: Terms, costs: Costs, freedom: Freedom) -> Choic
     """The best candidate; of those about as good, the one nearest to what is usual. None if nothing was measured."""
     if not costs.collect or not costs.learn:
         return None
-    judged: list[Choice] = []
-    for choice in candidates(usual, terms, costs, freedom):
-        found = load(choice, terms, costs)
-        if found is not None:
-            judged.append(dataclasses.replace(choice, expected=found.throughput * costs.given))
+    judged = [
+        dataclasses.replace(choice, expected=found.throughput * costs.given)
+        for choice in candidates(usual, terms, costs, freedom)
+        if (found := load(choice, terms, costs)) is not None
+    ]
     if not judged:
         return None
     enough = (1 - AS_GOOD) * max(choice.expected or 0.0 for choice in judged)
@@ -119,7 +119,8 @@ def layouts(terms: Terms, threads: list[int]) -> Iterator[Layout]:
             starts = [end - width for end, width in zip(ends, widths, strict=True)]
             homes = {name: tuple(range(start, end)) for name, start, end in zip(learners, starts, ends, strict=True)}
             shared = [cores[0] for cores in homes.values() if len(cores) == 1]
-            for beside in _subsets(shared):
+            subsets = (itertools.combinations(shared, n) for n in range(len(shared) + 1))
+            for beside in itertools.chain.from_iterable(subsets):
                 for spare in (0, *_counts(terms.cores - ends[-1])):
                     taken = (*beside, *everything[ends[-1] : ends[-1] + spare])
                     if taken:
@@ -130,7 +131,3 @@ def _counts(most: int) -> list[int]:
     """Numbers of samplers to try: all of them up to 8, then larger and larger ones."""
     ladder = [8 * 2**i + 4 * 2**i * half for i in range(12) for half in (0, 1)]
     return sorted({*range(1, min(most, 8) + 1), *(n for n in ladder if n <= most), *([most] if most > 0 else [])})
-
-
-def _subsets(cores: list[int]) -> Iterator[tuple[int, ...]]:
-    return itertools.chain.from_iterable(itertools.combinations(cores, n) for n in range(len(cores) + 1))

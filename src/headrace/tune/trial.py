@@ -27,11 +27,6 @@ class Speed:
     busy: dict[str, float]
     """Share of one core that each process used, by its own clock."""
 
-    @property
-    def per_insert(self) -> float:
-        """Frames replayed for each step."""
-        return self.update_frames / max(self.env_steps, 1e-9)
-
 
 def try_out(
     plan: Plan,
@@ -40,9 +35,7 @@ def try_out(
     *,
     seconds: float,
     warm: float,
-    seed: int = 0,
     learning: bool = True,
-    options: Options | None = None,
     say: Callable[[str], Any] = lambda text: None,
 ) -> Speed:
     """The speed of a plan over `seconds`, after it has gone for `warm` seconds; `learning` if it gets that far.
@@ -50,8 +43,8 @@ def try_out(
     `say` is told what is being done.
     """
     say("starting")
-    options = options or Options(evaluate=False)
-    running = RUNTIMES[default_runtime(plan, options)](plan, algorithm, env, seed, options)
+    options = Options(evaluate=False)
+    running = RUNTIMES[default_runtime(plan, options)](plan, algorithm, env, 0, options)
     try:
         _go(running, START, lambda: running.progress.learned > 0 if learning else running.progress.env_steps > 0)
         say(f"warming up for {warm:g} s")
@@ -59,14 +52,10 @@ def try_out(
         say(f"measuring for {seconds:g} s")
         before, used, began = running.progress.counters(), _used(running), time.monotonic()
         _go(running, seconds)
-        taken = time.monotonic() - began
-        after = running.progress.counters()
+        taken, after = time.monotonic() - began, running.progress.counters()
         busy = {name: (now - used[name]) / taken for name, now in _used(running).items() if name in used}
-        return Speed(
-            (after["env_steps"] - before["env_steps"]) / taken,
-            (after["update_frames"] - before["update_frames"]) / taken,
-            busy,
-        )
+        steps, frames = ((after[name] - before[name]) / taken for name in ("env_steps", "update_frames"))
+        return Speed(steps, frames, busy)
     finally:
         running.close()
 
@@ -83,9 +72,5 @@ def _go(running: Runtime, seconds: float, until: Any = None) -> None:
 
 
 def _used(running: Runtime) -> dict[str, float]:
-    """Seconds of processor time that each process has used."""
-    used = {}
-    for name, pid in running.pids().items():
-        times = psutil.Process(pid).cpu_times()
-        used[name] = times.user + times.system
-    return used
+    times = {name: psutil.Process(pid).cpu_times() for name, pid in running.pids().items()}
+    return {name: spent.user + spent.system for name, spent in times.items()}
