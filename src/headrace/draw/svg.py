@@ -106,18 +106,13 @@ def _node(node: Node, rect: Rect) -> Iterator[str]:
         y += 21
         x = rect.x + 12
         for cell, written in row:
-            yield from _tag(x, y - 7, cell, written, line)
+            yield _rect(Rect(x, y - 7, tag_width(cell), 16), line if written else CARD, line, 4, "tag", 0.8)
+            yield _text(x + 6, y + 4.5, cell, 10, CARD if written else INK)
             x += tag_width(cell) + 5
 
 
-def _tag(x: float, y: float, cell: str, written: bool, colour: str) -> Iterator[str]:
-    yield _rect(Rect(x, y, tag_width(cell), 16), colour if written else CARD, colour, 4, "tag", 0.8)
-    yield _text(x + 6, y + 11.5, cell, 10, CARD if written else INK)
-
-
 def _flow(flow: Flow) -> Iterator[str]:
-    dashes = "3 3" if flow.kind == "state" else ""
-    yield _path(flow.points, LINE, 1.2, "flow", dashes)
+    yield _path(flow.points, LINE, 1.2, "flow", "3 3" if flow.kind == "state" else "")
     yield _head(flow.points, LINE, 6)
     yield _rect(flow.label, CARD, "none", 2, "flow-label")
     for i, line in enumerate(flow.lines):
