@@ -59,7 +59,6 @@ def layout(plan: Plan, width: float) -> Drawing:
 
 
 def _laid(plan: Plan, columns: list[list[Fragment]], width: float) -> Drawing:
-    """Lay out a plan whose fragments are in these columns."""
     boxes = [[_box(plan, fragment) for fragment in column] for column in columns]
     where = {node.id: i for i, column in enumerate(boxes) for box in column for node in box.nodes}
     edges = {(edge.source, edge.target, edge.what): edge for edge in plan.graph.edges}

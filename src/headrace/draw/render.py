@@ -86,7 +86,6 @@ def _aligned(rows: Sequence[Sequence[str]], indent: int) -> list[str]:
 
 
 def _fit(line: str, indent: int) -> list[str]:
-    """A line, or several where it is too wide."""
     return [part.replace(GLUE, " ") for part in textwrap.wrap(line, COLUMNS, subsequent_indent=" " * indent)]
 
 
