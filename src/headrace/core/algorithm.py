@@ -38,8 +38,7 @@ class Algorithm(ABC, Generic[C]):
                 f"{type(self).__name__} does not say what its config is; "
                 f"declare it as 'class {type(self).__name__}(Algorithm[MyConfig])'."
             )
-        made = config if config is not None else self.config_type()
-        self.config = override(made, settings)  # type: ignore[assignment]
+        self.config = override(self.config_type() if config is None else config, settings)  # type: ignore[assignment]
 
     @property
     def name(self) -> str:

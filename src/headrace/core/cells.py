@@ -43,9 +43,8 @@ class Learned(eqx.Module):
         """One optimiser step down a gradient."""
         step, state = self.optimiser.update(gradient, self.state, eqx.filter(self.module, eqx.is_inexact_array))
         module = eqx.apply_updates(self.module, step)
-        changed: Learned = eqx.tree_at(
-            lambda cell: (cell.module, cell.state, cell.updates), self, (module, state, self.updates + 1)
-        )
+        new = (module, state, self.updates + 1)
+        changed: Learned = eqx.tree_at(lambda cell: (cell.module, cell.state, cell.updates), self, new)
         return changed
 
 

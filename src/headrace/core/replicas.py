@@ -8,14 +8,16 @@ algorithm does not know that there are several.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 
 from headrace.types import Array, Tree
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -32,23 +34,23 @@ _watch: ContextVar[Callable[[Any, Tree], None] | None] = ContextVar("watch", def
 
 
 @contextmanager
-def reducing(replicas: Replicas) -> Iterator[None]:
+def holding(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Give a context variable a value in this block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def reducing(replicas: Replicas) -> AbstractContextManager[None]:
     """Average gradients and statistics over `replicas` in this block."""
-    token = _replicas.set(replicas)
-    try:
-        yield
-    finally:
-        _replicas.reset(token)
+    return holding(_replicas, replicas)
 
 
-@contextmanager
-def capturing_gradients(watch: Callable[[Any, Tree], None]) -> Iterator[None]:
+def capturing_gradients(watch: Callable[[Any, Tree], None]) -> AbstractContextManager[None]:
     """Have `watch(cell, gradient)` called for every gradient computed in this block."""
-    token = _watch.set(watch)
-    try:
-        yield
-    finally:
-        _watch.reset(token)
+    return holding(_watch, watch)
 
 
 def reduce_gradient(cell: Any, gradient: Tree) -> Tree:

@@ -13,14 +13,15 @@ stage with another cell behind that argument.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Protocol, get_args
 
+from headrace.core.replicas import holding
 from headrace.errors import LoopError, nearest
 from headrace.types import EnvSpec, Tree
 
@@ -74,14 +75,9 @@ class LoopTracer(Protocol):
 _tracer: ContextVar[LoopTracer | None] = ContextVar("tracer", default=None)
 
 
-@contextmanager
-def tracing(tracer: LoopTracer | None) -> Iterator[None]:
+def tracing(tracer: LoopTracer | None) -> AbstractContextManager[None]:
     """Have stages called in this block recorded by `tracer`; with None they run as plain functions."""
-    token = _tracer.set(tracer)
-    try:
-        yield
-    finally:
-        _tracer.reset(token)
+    return holding(_tracer, tracer)
 
 
 class Stage:
@@ -116,8 +112,7 @@ class BoundStage:
     """A stage of one algorithm."""
 
     def __init__(self, stage: Stage, algorithm: Any, names: Mapping[str, str] | None = None):
-        self.stage = stage
-        self.algorithm = algorithm
+        self.stage, self.algorithm, self.name = stage, algorithm, stage.name
         self.names = dict(names or {})
         """The cell of each argument that is bound to a cell of another name."""
 
@@ -135,10 +130,6 @@ class BoundStage:
     def cell(self, argument: str) -> str:
         """The name of the cell bound to an argument."""
         return self.names.get(argument, argument)
-
-    @property
-    def name(self) -> str:
-        return self.stage.name
 
     @property
     def signature(self) -> Signature:

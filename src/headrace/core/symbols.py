@@ -27,13 +27,8 @@ class Symbol:
     """Stands for an array while the loop is traced: where it comes from and its shape."""
 
     def __init__(self, ref: Ref, struct: jax.ShapeDtypeStruct):
-        self.ref = ref
-        self.shape = struct.shape
-        self.dtype = struct.dtype
-
-    @property
-    def struct(self) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(self.shape, self.dtype)
+        self.ref, self.struct = ref, jax.ShapeDtypeStruct(struct.shape, struct.dtype)
+        self.shape, self.dtype = struct.shape, struct.dtype
 
     def __repr__(self) -> str:
         return f"{self.dtype}{list(self.shape)} from {self.ref.node}"

@@ -147,7 +147,6 @@ class Drawing:
 
 
 def text_width(text: str, size: float) -> float:
-    """The width of monospaced text."""
     return len(text) * size * GLYPH
 
 
@@ -157,7 +156,6 @@ def lane_width(lane: list[Flow]) -> float:
 
 
 def tag_width(cell: str) -> float:
-    """The width of a cell's tag."""
     return text_width(cell, 10) + 12
 
 

@@ -12,18 +12,16 @@ APPLY = "apply gradients"
 
 
 def drawable(plan: Plan) -> Plan:
-    """The plan with a node for every copy of a stage, and one for applying gradients."""
-    return _with_applying(_with_copies(plan))
+    """The plan with a node for every copy of a stage, and one for applying gradients.
 
-
-def _with_applying(plan: Plan) -> Plan:
-    """Add the edges of gradients to the fragment that applies them, and of changed cells back."""
+    Edges go to that one from where gradients are made, and back with the changed cells.
+    """
+    plan = _with_copies(plan)
     applying = [fragment for fragment in plan.fragments if not fragment.nodes]
     sent = [cut for cut in plan.cuts if cut.channel == "apply"]
     if not (applying and sent):
         return plan
-    graph, up, down = plan.graph, list[Cut](), list[Cut]()
-    edges = list(graph.edges)
+    graph, edges, up, down = plan.graph, list(plan.graph.edges), list[Cut](), list[Cut]()
     for cut in sent:
         cells = [bound.cell for bound in graph.by_id[cut.source].writes]
         what = ", ".join(cells)

@@ -59,7 +59,6 @@ def layout(plan: Plan, width: float) -> Drawing:
 
 
 def _laid(plan: Plan, columns: list[list[Fragment]], width: float) -> Drawing:
-    """Lay out a plan whose fragments are in these columns."""
     boxes = [[_box(plan, fragment) for fragment in column] for column in columns]
     where = {node.id: i for i, column in enumerate(boxes) for box in column for node in box.nodes}
     edges = {(edge.source, edge.target, edge.what): edge for edge in plan.graph.edges}
@@ -148,15 +147,12 @@ def _link(cut: Cut, edge: Edge | None, where: dict[str, int]) -> Link:
     target = End(cut.target, "left", end - 1) if begin < end else End(cut.target, "right", end)
     size = gib(edge.bytes) if edge else ""
     lines = _filled(shape_words(edge)) if edge else []
-    made = Link(cut, edge.kind if edge else "data", size, lines, source, target, _over(begin, end), Rect())
+    over = range(min(begin, end) + 1, max(begin, end))
+    made = Link(cut, edge.kind if edge else "data", size, lines, source, target, over, Rect())
     head = text_width(cut.what, 12) + text_width(size, 10) + 14
     made.label.w = 20 + max([head, text_width(made.pill, 10) + 14, *(text_width(line, 10) for line in lines)])
     made.label.h = 54 + 13.0 * len(lines)
     return made
-
-
-def _over(begin: int, end: int) -> range:
-    return range(min(begin, end) + 1, max(begin, end))
 
 
 def _filled(words: list[str]) -> list[str]:
@@ -223,10 +219,9 @@ def _box_width(box: FragmentBox) -> float:
 
 
 def _gutter_width(drawn: Drawing, gutter: int, lanes: int) -> float:
-    labels = [link.label.w for link in drawn.labelled(gutter)]
     if not lanes:
         return 48.0 if gutter + 1 < len(drawn.columns) else 0.0
-    return 2 * SHOULDER + LANE * lanes + max(labels, default=0.0)
+    return 2 * SHOULDER + LANE * lanes + max((link.label.w for link in drawn.labelled(gutter)), default=0.0)
 
 
 def _place_nodes(drawn: Drawing, ports: Ports, top: float) -> None:
@@ -240,15 +235,11 @@ def _place_nodes(drawn: Drawing, ports: Ports, top: float) -> None:
         y = top + (max(totals) - total) / 2
         for box in column:
             box.rect.y = y
-            _stack_nodes(drawn, box, heights)
+            below = y + HEADER
+            for node in box.nodes:
+                drawn.nodes[node.id] = Rect(0, below, box.node_width, heights[node.id])
+                below += heights[node.id] + GAP
             y += box.rect.h + 2 * GAP
-
-
-def _stack_nodes(drawn: Drawing, box: FragmentBox, heights: dict[str, float]) -> None:
-    y = box.rect.y + HEADER
-    for node in box.nodes:
-        drawn.nodes[node.id] = Rect(0, y, box.node_width, heights[node.id])
-        y += heights[node.id] + GAP
 
 
 def _node_height(ports: Ports, node: Node) -> float:

@@ -20,21 +20,15 @@ def show_passes(cut: Plan, fused: Plan) -> str:
 
 def _fused(plan: Plan, before: Fragment, after: Fragment) -> list[str]:
     said = []
-    envs = plan.graph.spec.num_envs
     if before.replicas != after.replicas:
-        each = envs // after.replicas
+        each = plan.graph.spec.num_envs // after.replicas
         said.append(f"{before.replicas} replicas that share cores become {after.replicas}, of {each} environments each")
     if plan.one_program:
         return [*said, "everything, environment and store included, is one XLA program"]
     for domain, what in (("collect", "acting"), ("learn", "learning")):
-        names = _jitted(plan, after, domain)
+        names = [node.id for node in plan.graph.where(domain=domain, kind="stage") if node.id in after.nodes]
         if len(names) > 1:
             said.append(f"{', '.join(names)} are one jitted call ({what})")
     if after.repeat > 1:
         said.append(f"{after.repeat} learning passes are one scan over {after.repeat} batches")
     return said or ["nothing to fuse"]
-
-
-def _jitted(plan: Plan, fragment: Fragment, domain: str) -> list[str]:
-    nodes = [plan.graph.by_id[node] for node in fragment.nodes]
-    return [node.id for node in nodes if node.kind == "stage" and node.domain == domain]

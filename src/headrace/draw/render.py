@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.draw.drawable import drawable
 from headrace.draw.svg import draw
 from headrace.draw.words import often_words, place_words, shape_words
 from headrace.errors import UsageError, nearest
-from headrace.graph.ir import Edge, Node
-from headrace.graph.plan import Cut, Fragment, Plan
+from headrace.graph.ir import Node
+from headrace.graph.plan import Fragment, Plan
 from headrace.machine import gib
 
 COLUMNS = 100
@@ -29,28 +29,22 @@ def render(plan: Plan, format: str) -> str:
     return FORMATS[format](plan)
 
 
-def _json(plan: Plan) -> str:
-    return json.dumps(plan.to_json(), indent=2)
-
-
 def _text(plan: Plan) -> str:
-    return "\n".join(line.rstrip() for block in _blocks(plan) for line in (*block, "")).rstrip()
-
-
-def _blocks(plan: Plan) -> Iterator[list[str]]:
     graph = plan.graph
     facts = [("algorithm", graph.algorithm), ("env", graph.spec.id), ("policy", plan.policy)]
-    yield _table([*facts, ("num_envs", str(graph.spec.num_envs))], indent=0)
-    for fragment in plan.fragments:
-        yield _fragment(plan, fragment)
-    yield _crosses(plan)
+    head = _table([*facts, ("num_envs", str(graph.spec.num_envs))], indent=0)
+    blocks = [head, *(_fragment(plan, fragment) for fragment in plan.fragments), _crosses(plan)]
+    return "\n".join(line.rstrip() for block in blocks for line in (*block, "")).rstrip()
 
 
 def _fragment(plan: Plan, fragment: Fragment) -> list[str]:
     nodes = [plan.graph.by_id[node] for node in fragment.nodes if node in plan.graph.by_id]
     head = _fit(f"{fragment.id}  x{fragment.replicas}  {place_words(fragment, ', ')}", 4)
-    inside = [edge for edge in plan.graph.edges if _inside(plan, edge, fragment)]
-    flows = [(f"{e.source} -> {e.target}", e.what, _brief(e), gib(e.bytes) if e.bytes else "") for e in inside]
+    of = plan.fragment_of
+    inside = [edge for edge in plan.graph.edges if of.get(edge.source) is fragment is of.get(edge.target)]
+    brief = [" ".join(shape_words(edge, most=1)) for edge in inside]
+    sizes = [gib(edge.bytes) if edge.bytes else "" for edge in inside]
+    flows = [(f"{e.source} -> {e.target}", e.what, *more) for e, *more in zip(inside, brief, sizes, strict=True)]
     return [*head, *_table(_node_rows(nodes), indent=2), *(["  inside", *_table(flows, indent=4)] if flows else [])]
 
 
@@ -59,14 +53,10 @@ def _node_rows(nodes: list[Node]) -> list[tuple[str, str, str, str]]:
     writes = ["writes " + ", ".join(bound.cell for bound in node.writes) if node.writes else "" for node in nodes]
     # A line that writes without reading starts at the left, so that a long list of cells has room.
     width = max((len(read) for read, write in zip(reads, writes, strict=True) if write), default=0)
-    cells = [
-        f"{read.ljust(width)}  {write}".strip() if read else write for read, write in zip(reads, writes, strict=True)
+    return [
+        (node.id, node.role, often_words(node), f"{read.ljust(width)}  {write}".strip() if read else write)
+        for node, read, write in zip(nodes, reads, writes, strict=True)
     ]
-    return [(node.id, node.role, often_words(node), cell) for node, cell in zip(nodes, cells, strict=True)]
-
-
-def _inside(plan: Plan, edge: Edge, fragment: Fragment) -> bool:
-    return plan.fragment_of.get(edge.source) is fragment is plan.fragment_of.get(edge.target)
 
 
 def _crosses(plan: Plan) -> list[str]:
@@ -74,22 +64,14 @@ def _crosses(plan: Plan) -> list[str]:
         return ["crosses", "  nothing"]
     edges = {(edge.source, edge.target, edge.what): edge for edge in plan.graph.edges}
     carried = [edges.get((cut.source, cut.target, cut.what)) for cut in plan.cuts]
-    rows = _aligned([_cut_row(cut, edge) for cut, edge in zip(plan.cuts, carried, strict=True)], indent=2)
+    sizes = [gib(edge.bytes) if edge else "" for edge in carried]
+    ways = [(f"{cut.source} -> {cut.target}", cut.channel, f"staleness {cut.staleness}") for cut in plan.cuts]
+    rows = [(*way, size) for way, size in zip(ways, sizes, strict=True)]
     lines = ["crosses"]
-    for row, cut, edge in zip(rows, plan.cuts, carried, strict=True):
+    for row, cut, edge in zip(_aligned(rows, indent=2), plan.cuts, carried, strict=True):
         shape = ", ".join(word.replace(" ", GLUE) for word in shape_words(edge)) if edge else ""
         lines += [*_fit(row, 4), *_fit(f"    {cut.what}{': ' * bool(shape)}{shape}", 6)]
     return lines
-
-
-def _cut_row(cut: Cut, edge: Edge | None) -> tuple[str, ...]:
-    way = f"{cut.source} -> {cut.target}"
-    return way, cut.channel, f"staleness {cut.staleness}", gib(edge.bytes) if edge else ""
-
-
-def _brief(edge: Edge) -> str:
-    """The shape of an edge inside a fragment: its first array and how many more."""
-    return " ".join(shape_words(edge, most=1))
 
 
 def _table(rows: Sequence[Sequence[str]], indent: int) -> list[str]:
@@ -104,13 +86,11 @@ def _aligned(rows: Sequence[Sequence[str]], indent: int) -> list[str]:
 
 
 def _fit(line: str, indent: int) -> list[str]:
-    """A line, or several where it is too wide."""
-    lines = textwrap.wrap(line, COLUMNS, subsequent_indent=" " * indent)
-    return [part.replace(GLUE, " ") for part in lines]
+    return [part.replace(GLUE, " ") for part in textwrap.wrap(line, COLUMNS, subsequent_indent=" " * indent)]
 
 
 FORMATS: dict[str, Callable[[Plan], str]] = {
     "text": lambda plan: _text(drawable(plan)),
-    "json": _json,
+    "json": lambda plan: json.dumps(plan.to_json(), indent=2),
     "svg": lambda plan: draw(drawable(plan)),
 }

@@ -47,7 +47,10 @@ def draw(plan: Plan) -> str:
             f'<rect width="{w}" height="{h}" rx="12" fill="{PAPER}"/>',
             _text(MARGIN, 46, title, 22, weight=700, sans=True),
             _text(MARGIN, 68, facts, 12, FAINT, sans=True),
-            *_picture(drawn),
+            *(line for box in drawn.boxes for line in _fragment(box)),
+            *(line for box in drawn.boxes for flow in box.flows for line in _flow(flow)),
+            *(line for link in drawn.links for line in _link(link)),
+            *(line for box in drawn.boxes for node in box.nodes for line in _node(node, drawn.nodes[node.id])),
             *legend,
             "</svg>",
             "",
@@ -63,19 +66,6 @@ def _facts(plan: Plan) -> str:
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
-
-
-def _picture(drawn: Drawing) -> Iterator[str]:
-    for box in drawn.boxes:
-        yield from _fragment(box)
-    for box in drawn.boxes:
-        for flow in box.flows:
-            yield from _flow(flow)
-    for link in drawn.links:
-        yield from _link(link)
-    for box in drawn.boxes:
-        for node in box.nodes:
-            yield from _node(node, drawn.nodes[node.id])
 
 
 def _fragment(box: FragmentBox) -> Iterator[str]:
@@ -106,18 +96,13 @@ def _node(node: Node, rect: Rect) -> Iterator[str]:
         y += 21
         x = rect.x + 12
         for cell, written in row:
-            yield from _tag(x, y - 7, cell, written, line)
+            yield _rect(Rect(x, y - 7, tag_width(cell), 16), line if written else CARD, line, 4, "tag", 0.8)
+            yield _text(x + 6, y + 4.5, cell, 10, CARD if written else INK)
             x += tag_width(cell) + 5
 
 
-def _tag(x: float, y: float, cell: str, written: bool, colour: str) -> Iterator[str]:
-    yield _rect(Rect(x, y, tag_width(cell), 16), colour if written else CARD, colour, 4, "tag", 0.8)
-    yield _text(x + 6, y + 11.5, cell, 10, CARD if written else INK)
-
-
 def _flow(flow: Flow) -> Iterator[str]:
-    dashes = "3 3" if flow.kind == "state" else ""
-    yield _path(flow.points, LINE, 1.2, "flow", dashes)
+    yield _path(flow.points, LINE, 1.2, "flow", "3 3" if flow.kind == "state" else "")
     yield _head(flow.points, LINE, 6)
     yield _rect(flow.label, CARD, "none", 2, "flow-label")
     for i, line in enumerate(flow.lines):
@@ -194,7 +179,6 @@ def _path(points: list[Point], colour: str, width: float, kind: str, dashes: str
 
 
 def _rounded(points: list[Point], radius: float = 7) -> str:
-    """Straight lines with rounded corners."""
     steps = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):
         (ax, ay), (bx, by) = _toward(corner, before, radius), _toward(corner, after, radius)
@@ -210,7 +194,6 @@ def _toward(start: Point, goal: Point, distance: float) -> Point:
 
 
 def _head(points: list[Point], colour: str, size: float) -> str:
-    """The tip of an arrow, on its last point."""
     (x0, y0), (x, y) = points[-2:]
     length = max(abs(x - x0), abs(y - y0), 1e-9)
     dx, dy = (x - x0) / length * size, (y - y0) / length * size

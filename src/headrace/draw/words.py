@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import jax
+from jax.tree_util import keystr
 
 from headrace.graph.ir import Edge, Node
 from headrace.graph.plan import Fragment
@@ -16,7 +14,8 @@ SHORT = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"))
 def shape_words(edge: Edge, most: int = 4) -> list[str]:
     """The arrays of an edge as `obs f32[8,17]`, at most `most`; those of a cell without their names."""
     leaves = jax.tree_util.tree_leaves_with_path(edge.struct)
-    words = [f"{'' if edge.kind == 'cell' else _name(path)} {_array(leaf)}".strip() for path, leaf in leaves]
+    names = ["" if edge.kind == "cell" else keystr(path, simple=True, separator=".") for path, _ in leaves]
+    words = [f"{name} {_array(leaf)}".strip() for name, (_, leaf) in zip(names, leaves, strict=True)]
     return words[:most] + ([f"… {len(words) - most} more"] if len(words) > most else [])
 
 
@@ -35,10 +34,6 @@ def place_words(fragment: Fragment, separator: str) -> str:
 def asked_words(fragment: Fragment) -> str:
     """That replicas which would have shared cores were merged."""
     return f"asked for {fragment.asked}, fused into {fragment.replicas}"
-
-
-def _name(path: Sequence[Any]) -> str:
-    return jax.tree_util.keystr(tuple(path), simple=True, separator=".")
 
 
 def _array(leaf: jax.ShapeDtypeStruct) -> str:

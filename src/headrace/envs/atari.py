@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -72,7 +72,7 @@ def make_atari(spec: EnvSpec, env: str, kwargs: Mapping[str, Any]) -> gym.Env[An
     if fire and made.unwrapped.get_action_meanings()[1:2] == ["FIRE"]:
         made = FireReset(made)
     if clip:
-        made = gym.wrappers.TransformReward(made, sign)
+        made = gym.wrappers.TransformReward(made, lambda reward: float(np.sign(float(reward))))
     return gym.wrappers.FrameStackObservation(made, stack)
 
 
@@ -95,22 +95,10 @@ def _split(kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return chosen, {name: value for name, value in kwargs.items() if name not in (ATARI, *USUAL)}
 
 
-def sign(reward: SupportsFloat) -> float:
-    """-1, 0 or 1."""
-    return float(np.sign(float(reward)))
-
-
-class FireReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+class FireReset(gym.Wrapper[Any, Any, Any, Any]):
     """Presses FIRE at the start of an episode, where a game waits for it."""
-
-    def __init__(self, env: gym.Env[Any, Any]):
-        gym.utils.RecordConstructorArgs.__init__(self)
-        gym.Wrapper.__init__(self, env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self.env.reset(seed=seed, options=options)
         obs, _, terminated, truncated, info = self.env.step(1)
         return self.env.reset(options=options) if terminated or truncated else (obs, info)
-
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        return self.env.step(action)

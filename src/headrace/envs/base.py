@@ -6,14 +6,14 @@ import inspect
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.envs.spaces import not_finite
-from headrace.errors import EnvError, nearest
+from headrace.errors import EnvError, nearest, sentence
 from headrace.extras import needed
 from headrace.types import Array, EnvSpec, Tree
 
@@ -102,8 +102,21 @@ class LocalEnv(HostEnv):
 
     def __init__(self, spec: EnvSpec):
         self.spec = spec
-        self._count = 0
         self._finished: list[Episode] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._count = 0
+        self._began = [0] * self.spec.num_envs
+        self._returns = np.zeros(self.spec.num_envs)
+
+    def _end(self, ended: Sequence[int], infos: Sequence[Any] | Mapping[int, Any]) -> None:
+        """Record the episodes that ended at this step, with the numbers in their infos."""
+        for index in ended:
+            length = self._count - self._began[index]
+            self._finished.append(Episode(float(self._returns[index]), length, numbers(infos[index])))
+            self._began[index] = self._count
+            self._returns[index] = 0.0
 
     def drain(self) -> list[Episode]:
         finished, self._finished = self._finished, []
@@ -147,15 +160,11 @@ def numbers(info: Mapping[Any, Any], prefix: str = "") -> dict[str, float]:
     for name, value in info.items():
         if isinstance(value, dict):
             found |= numbers(value, f"{prefix}{name}/")
-        elif isinstance(value, bool | int | float | np.number | np.bool_) or _is_one_number(value):
-            number = float(value.item() if isinstance(value, np.ndarray) else value)
-            if math.isfinite(number):
+        elif isinstance(value, bool | int | float | np.generic | np.ndarray):
+            array = np.asarray(value)
+            if array.size == 1 and array.dtype.kind in "biuf" and math.isfinite(number := float(array.item())):
                 found[f"{prefix}{name}"] = number
     return found
-
-
-def _is_one_number(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "biuf"
 
 
 def seeds(seed: int, num_envs: int) -> list[int]:
@@ -168,14 +177,16 @@ def optional(module: str, extra: str, env: str) -> Any:
     return needed(module, extra, f"'{env}'", EnvError)
 
 
-def no_such_argument(env: str, error: Exception, kwargs: Mapping[str, Any], maker: Any = None) -> EnvError | None:
-    """The refusal of an argument that `env` does not take, if that is what `error` is about, else None.
+def cannot_make(env: str, error: Exception, kwargs: Mapping[str, Any], maker: Any = None) -> EnvError:
+    """What `error`, raised while `env` was made with these arguments, means: perhaps that it does not take one.
 
     `maker` is the class or function whose signature lists the arguments, where known.
     """
+    if isinstance(error, EnvError):
+        return error
     found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if found is None or found[1] not in kwargs:
-        return None
+        return EnvError(f"'{env}' cannot be made: {sentence(error)}.")
     parameters = inspect.signature(maker).parameters.values() if callable(maker) else []
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     known = [parameter.name for parameter in parameters if parameter.kind in kinds]

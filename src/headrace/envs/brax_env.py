@@ -10,16 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace.envs.base import no_such_argument, optional
+from headrace.envs.base import cannot_make, optional
 from headrace.envs.ids import suggest
 from headrace.envs.jax_env import BatchedEnv, SingleEnv
 from headrace.envs.spaces import observed, tidy
 from headrace.envs.stepped import quiet
 from headrace.errors import EnvError, sentence
 from headrace.types import Array, Box, Tree
-
-EPISODE_STEPS = 1000
-"""Brax's own default time limit."""
 
 
 class BraxState(NamedTuple):
@@ -58,8 +55,8 @@ class BraxEnv(SingleEnv):
             ) from error
 
 
-def make_brax(name: str, num_envs: int, episode_length: int = EPISODE_STEPS, **kwargs: Any) -> BatchedEnv:
-    """The environments of `brax:ID`; `kwargs` are those of its class."""
+def make_brax(name: str, num_envs: int, episode_length: int = 1000, **kwargs: Any) -> BatchedEnv:
+    """The environments of `brax:ID`, with Brax's own default time limit; `kwargs` are those of its class."""
     with quiet(), redirect_stdout(StringIO()):  # importing Brax prints which optional packages it lacks
         envs = optional("brax.envs", "jaxenvs", name)
     task = name.removeprefix("brax:")
@@ -69,6 +66,5 @@ def make_brax(name: str, num_envs: int, episode_length: int = EPISODE_STEPS, **k
         try:
             single = BraxEnv(envs.get_environment(task, **kwargs), episode_length)
         except Exception as error:
-            refused = no_such_argument(name, error, kwargs, envs._envs[task])
-            raise refused or EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
+            raise cannot_make(name, error, kwargs, envs._envs[task]) from error
     return BatchedEnv(name, single, num_envs, cheap_reset=False)

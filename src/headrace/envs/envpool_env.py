@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headrace.envs.atari import ATARI, envpool_options, not_atari
-from headrace.envs.base import Episode, LocalEnv, Step, no_such_argument, numbers, optional, seeds
+from headrace.envs.base import LocalEnv, Step, cannot_make, optional, seeds
 from headrace.envs.ids import suggest
 from headrace.envs.spaces import Actions, choices, observations
 from headrace.envs.stepped import quiet
@@ -34,12 +34,11 @@ class EnvPoolEnv(LocalEnv):
         action_scale: float | None = None,
     ):
         """`kwargs` are EnvPool's own, such as `max_episode_steps`."""
-        task = name.removeprefix("envpool:")
+        self._task = task = name.removeprefix("envpool:")
         self._envpool = optional("envpool", "envpool", name)
         known = self._envpool.list_all_envs()
         if task not in known:
             raise EnvError(f"'{name}' is not an environment of EnvPool{suggest(task, known)}")
-        self._task = task
         if kwargs.get(ATARI):
             if not hasattr(self._envpool.make_spec(task).config, "noop_max"):
                 raise not_atari(name)
@@ -53,8 +52,7 @@ class EnvPoolEnv(LocalEnv):
                 spec = self._envpool.make_spec(task, **kwargs)
                 self._pool = self._envpool.make_gymnasium(task, **self._options)
             except Exception as error:
-                refused = no_such_argument(name, error, kwargs)
-                raise refused or EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
+                raise cannot_make(name, error, kwargs) from error
             self._actions = Actions(spec.action_space, name, num_envs, action_scale)
             self._observations = observations(spec.observation_space, self._actions.space, name)
             has_mask = any(leaf.name == MASK for leaf in self._observations.leaves)
@@ -62,18 +60,13 @@ class EnvPoolEnv(LocalEnv):
                 self._observations = self._observations.with_info_mask(self._actions.space)
         super().__init__(EnvSpec(name, self._observations.space, self._actions.space, num_envs))
         self._render = render
-        self._returns = np.zeros(num_envs)
-        self._began = np.zeros(num_envs, np.int64)
 
     def reset(self, seed: int) -> Tree:
-        self._count = 0
-        self._returns[:] = 0
-        self._began[:] = 0
-        starts = seeds(seed, self.spec.num_envs)
+        self._start()
         self._pool.close()
         with quiet():
             # EnvPool takes a seed only when it is made.
-            self._pool = self._envpool.make_gymnasium(self._task, **self._options, seed=starts)
+            self._pool = self._envpool.make_gymnasium(self._task, **self._options, seed=seeds(seed, self.spec.num_envs))
             obs, info = self._pool.reset()
         first = self._observations.batch(obs, info, self.spec.num_envs)
         self._require_finite(first, "a first observation")
@@ -96,14 +89,10 @@ class EnvPoolEnv(LocalEnv):
             return Step(next_obs, reward, terminated, truncated, next_obs)
         truncated = truncated & ~terminated
         ended = np.flatnonzero(terminated | truncated).astype(np.int32)
-        for index in ended:
-            said = numbers({name: part[index] for name, part in info.items() if np.shape(part) == (num_envs,)})
-            self._finished.append(Episode(float(self._returns[index]), self._count - int(self._began[index]), said))
-        self._returns[ended] = 0
-        self._began[ended] = self._count
+        said = {name: part for name, part in info.items() if np.shape(part) == (num_envs,)}
+        self._end(ended.tolist(), {int(i): {name: part[i] for name, part in said.items()} for i in ended})
         fresh, info = self._pool.reset(ended)
-        first = self._observations.batch(fresh, info, ended.size)
-        obs = _replace(next_obs, ended, first)
+        obs = _replace(next_obs, ended, self._observations.batch(fresh, info, ended.size))
         self._require_finite(obs, "a first observation")
         return Step(obs, reward, terminated, truncated, next_obs)
 
@@ -120,7 +109,6 @@ class EnvPoolEnv(LocalEnv):
 
 
 def _replace(tree: Tree, rows: Array, values: Tree) -> Tree:
-    """A copy of `tree` with other rows."""
     if isinstance(tree, dict):
         return {name: _replace(part, rows, values[name]) for name, part in tree.items()}
     array = tree.copy()

@@ -12,11 +12,10 @@ from headrace.envs.base import Step
 from headrace.envs.spaces import Actions, MisfitError, ObsBuffer, choices, observations
 from headrace.envs.stepped import Stepped, quiet
 from headrace.errors import EnvError, sentence
-from headrace.types import MASK, Array, EnvSpec, Tree
+from headrace.types import MASK, Array, Discrete, EnvSpec, Tree
 
 FOLLOWING = (1, 2)
 """MuJoCo's mjCAMLIGHT_TRACK and mjCAMLIGHT_TRACKCOM: modes of a camera that moves with its body."""
-
 
 STEPPED = "(observation, reward, terminated, truncated, info)"
 
@@ -47,7 +46,7 @@ class GymnasiumEnv(Stepped):
     def step(self, action: Array) -> Step:
         rows = self._actions.decode(action)
         if rows.ndim == 1:  # Gymnasium is quicker to check a Python int; a number of a Box is an array
-            rows = rows.tolist() if self._actions.discrete else [np.asarray(row) for row in rows]
+            rows = rows.tolist() if isinstance(self._actions.space, Discrete) else [np.asarray(row) for row in rows]
         if len(rows) != self.spec.num_envs:
             raise EnvError(f"'{self.spec.id}' has {self.spec.num_envs} environments but got {len(rows)} actions.")
         self._count += 1
@@ -104,8 +103,7 @@ class GymnasiumEnv(Stepped):
 
     def _reset_one(self, index: int, obs: ObsBuffer, seed: int | None) -> None:
         try:
-            seen, info = _reset(self._envs[index], seed)
-            obs.write(index, seen, info)
+            obs.write(index, *_reset(self._envs[index], seed))
         except (Exception, SystemExit) as error:
             raise self._blame(index, error) from error
 

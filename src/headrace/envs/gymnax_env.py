@@ -14,9 +14,7 @@ from headrace.envs.jax_env import BatchedEnv, SingleEnv
 from headrace.envs.spaces import Actions, observed, tidy
 from headrace.envs.stepped import quiet
 from headrace.errors import EnvError, sentence
-from headrace.types import Array, Discrete, Tree
-
-FOREVER = 2**31 - 1
+from headrace.types import Array, Discrete, Tree, native_action
 
 
 class GymnaxEnv(SingleEnv):
@@ -29,10 +27,8 @@ class GymnaxEnv(SingleEnv):
         # An environment may still count its time limit as an end in `is_terminal`, as gymnax did before 1.0.
         self._merges_limit = type(env).is_terminal is not base.is_terminal
         with quiet():
-            self._actions = Actions(
-                spaces.gymnax_space_to_gym_space(env.action_space(params)), name, scale=action_scale
-            )
-        self.action = self._actions.space
+            acted = spaces.gymnax_space_to_gym_space(env.action_space(params))
+            self.action = Actions(acted, name, scale=action_scale).space
         declared = env.observation_space(params)
         # The shapes are the truth: several gymnax environments declare another dtype than they return.
         shapes, _ = jax.eval_shape(env.reset_env, jax.random.key(0), params)
@@ -43,10 +39,10 @@ class GymnaxEnv(SingleEnv):
         return state, tidy(obs)
 
     def step(self, state: Tree, action: Array, key: Array) -> tuple[Tree, Tree, Array, Array, Array]:
-        params = self._params
-        obs, state, reward, done, _ = self._env.step_env(key, state, self._actions.decode_jax(action), params)
+        params, chosen = self._params, native_action(self.action, action[None], jnp)[0]
+        obs, state, reward, done, _ = self._env.step_env(key, state, chosen, params)
         if self._merges_limit:
-            done = self._env.is_terminal(state, params.replace(max_steps_in_episode=FOREVER))
+            done = self._env.is_terminal(state, params.replace(max_steps_in_episode=2**31 - 1))
         truncated = self._env.is_truncated(state, params)
         return state, tidy(obs), jnp.reshape(reward, ()), jnp.asarray(done), jnp.asarray(truncated)
 

@@ -12,8 +12,6 @@ import gymnasium as gym
 from headrace.envs.make import import_for
 from headrace.settings.objects import nameless
 
-PROVIDERS = ("envpool", "gymnax", "brax")
-
 OF_ANOTHER = ("GymV21Environment", "GymV26Environment")
 """Ids of Gymnasium's whose arguments name another environment, module and all."""
 
@@ -27,13 +25,13 @@ def is_installed_env(env: str) -> bool:
     if nameless(env) or prefix.endswith(".py"):
         return False
     if env.startswith("ALE/"):  # known to Gymnasium once ale_py is imported
-        return _missing("ale_py") or is_installed("ale_py")
+        return _harmless("ale_py")
     if not colon:  # looked up in Gymnasium's registry only
         return not env.startswith(OF_ANOTHER)
-    if prefix in PROVIDERS:
-        return _missing(prefix) or is_installed(prefix)
+    if prefix in ("envpool", "gymnax", "brax"):
+        return _harmless(prefix)
     if prefix == "pettingzoo":
-        return _missing(prefix) or (is_installed(prefix) and is_installed(rest))
+        return _harmless(prefix, rest)
     if not is_installed(prefix):
         return False
     import_for(prefix, env)
@@ -71,6 +69,6 @@ def _folders() -> set[Path]:
     return {Path(folder).resolve() for folder in found if Path(folder).name.endswith("-packages")}
 
 
-def _missing(package: str) -> bool:
-    """Whether a package is not installed: none of its code can run, and making the environment says what to install."""
-    return find_spec(package) is None
+def _harmless(package: str, *parts: str) -> bool:
+    # Of a package that is missing no code can run, and making the environment says what to install.
+    return find_spec(package) is None or all(map(is_installed, (package, *parts)))

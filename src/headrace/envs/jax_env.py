@@ -72,8 +72,11 @@ class BatchedEnv(JaxEnv):
         truncated = truncated.astype(bool) & ~terminated
         done = terminated | truncated
 
+        def choose(new: Array, kept: Array) -> Array:
+            return jnp.where(done.reshape(-1, *[1] * (new.ndim - 1)), new, kept)
+
         def fresh(_: None) -> Tree:
-            return _where(done, self._start(reset_keys), (inner, next_obs))
+            return jax.tree.map(choose, self._start(reset_keys), (inner, next_obs))
 
         if self._cheap_reset:
             after, obs = fresh(None)
@@ -130,12 +133,3 @@ class HostedJaxEnv(LocalEnv):
 def _like(tree: Tree, model: Tree) -> Tree:
     """The tree with the dtypes of another, none of them weak: a scan's carry must not change type."""
     return jax.tree.map(lambda leaf, like: jnp.asarray(leaf, jnp.asarray(like).dtype), tree, model)
-
-
-def _where(done: Array, yes: Tree, no: Tree) -> Tree:
-    """Row by row, one tree or the other."""
-
-    def choose(a: Array, b: Array) -> Array:
-        return jnp.where(done.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-
-    return jax.tree.map(choose, yes, no)

@@ -7,7 +7,6 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_i
 
 from headrace import types
 from headrace.envs.atari import ATARI, make_atari, not_atari, register_atari
-from headrace.envs.base import HostEnv, JaxEnv, no_such_argument
+from headrace.envs.base import HostEnv, JaxEnv, cannot_make
 from headrace.envs.brax_env import make_brax
 from headrace.envs.envpool_env import EnvPoolEnv
 from headrace.envs.gymnasium_env import GymnasiumEnv
@@ -139,29 +138,27 @@ def _registered(name: str, env: str) -> EnvSpec:
     if namespace == "ALE" and "ale_py" not in sys.modules:
         register_atari(env)
         return _registered(name, env)
-    hint = suggest(name, gym.registry)
-    raise EnvError(f"'{env}' is not a registered Gymnasium environment{hint}")
+    raise EnvError(f"'{env}' is not a registered Gymnasium environment{suggest(name, gym.registry)}")
 
 
 def _create(spec: EnvSpec, env: str, render: bool, kwargs: dict[str, Any]) -> Any:
     options = {"disable_env_checker": True} | kwargs
-    create = partial(make_atari, spec, env) if kwargs.get(ATARI) else partial(_gym_make, spec)
+
+    def create(**given: Any) -> Any:
+        return make_atari(spec, env, given) if kwargs.get(ATARI) else gym.make(spec, **given)
+
     try:
         if render:
             try:
-                return create(options | {"render_mode": "rgb_array"})
+                return create(**options | {"render_mode": "rgb_array"})
             except TypeError as error:
                 if "render_mode" not in str(error):
                     raise
-        return create(options)
+        return create(**options)
     except Exception as error:
         entry = spec.entry_point
         maker = load_env_creator(entry) if isinstance(entry, str) and isinstance(error, TypeError) else entry
-        raise no_such_argument(env, error, kwargs, maker) or _refusal(env, error) from error
-
-
-def _gym_make(spec: EnvSpec, options: dict[str, Any]) -> Any:
-    return gym.make(spec, **options)
+        raise _refusal(env, error, kwargs, maker) from error
 
 
 def _call(function: Any, name: str, num_envs: int, kwargs: dict[str, Any], options: dict[str, Any]) -> HostEnv | JaxEnv:
@@ -182,7 +179,7 @@ def _call(function: Any, name: str, num_envs: int, kwargs: dict[str, Any], optio
                     return function(num_envs=num_envs, **kwargs)
                 return function(num_envs, **kwargs) if wants_number else function(**given)
         except Exception as error:
-            raise no_such_argument(name, error, kwargs, function) or _refusal(name, error) from error
+            raise _refusal(name, error, kwargs, function) from error
 
     made = attempt(options["render"])
     if isinstance(made, gym.Env) or is_parallel(made):
@@ -218,12 +215,10 @@ def import_for(module: str, env: str) -> None:
         raise EnvError(f"'{env}' needs the module '{module}', which cannot be imported ({error}).") from error
 
 
-def _refusal(env: str, error: Exception) -> EnvError:
-    if isinstance(error, EnvError):
-        return error
+def _refusal(env: str, error: Exception, kwargs: dict[str, Any], maker: Any) -> EnvError:
+    if not isinstance(error, ImportError | gym.error.DependencyNotInstalled):
+        return cannot_make(env, error, kwargs, maker)
     text = " ".join(str(error).split()).rstrip(".")
-    if isinstance(error, ImportError | gym.error.DependencyNotInstalled):
-        if "mujoco" in text.lower() and "gymnasium-robotics" not in text:
-            return EnvError(f"'{env}' needs MuJoCo; install it with: {installing('mujoco')}.")
-        return EnvError(f"'{env}' needs a package that is not installed: {text}.")
-    return EnvError(f"'{env}' cannot be made: {sentence(error)}.")
+    if "mujoco" in text.lower() and "gymnasium-robotics" not in text:
+        return EnvError(f"'{env}' needs MuJoCo; install it with: {installing('mujoco')}.")
+    return EnvError(f"'{env}' needs a package that is not installed: {text}.")

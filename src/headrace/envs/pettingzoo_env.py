@@ -12,10 +12,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from headrace.envs.base import Step, no_such_argument, numbers, optional
-from headrace.envs.spaces import Actions, MisfitError, ObsBuffer, Observations, observations
+from headrace.envs.base import Step, cannot_make, numbers, optional
+from headrace.envs.spaces import Actions, MisfitError, ObsBuffer, observations
 from headrace.envs.stepped import Stepped, quiet
-from headrace.errors import EnvError, nearest, sentence
+from headrace.errors import EnvError, nearest
 from headrace.types import Array, Box, Discrete, EnvSpec, MultiDiscrete, Space, Tree
 
 
@@ -27,23 +27,22 @@ class PettingZooEnv(Stepped):
     """
 
     def __init__(self, name: str, envs: Sequence[Any], *, render: bool = False, action_scale: float | None = None):
-        self._agents = _agents(envs[0], name)
+        self._agents = list(getattr(envs[0], "possible_agents", None) or ())
+        if not self._agents:
+            raise EnvError(f"'{name}' does not say who its possible_agents are; headrace must know before it starts.")
         team, num_envs = len(self._agents), len(envs)
         with quiet():
             seen, acted = _spaces(envs[0], self._agents, name)
             # A row for each agent of each environment, as if every agent were an environment of its own.
             self._rows = num_envs * team
             self._actions = Actions(acted, name, self._rows, action_scale)
-            layout = _layout(seen, self._actions.space, name)
+            if not isinstance(seen, gym.spaces.Box):
+                raise EnvError(f"'{name}' shows each agent {seen}; in a team headrace observes Box alone: flatten it.")
+            layout = observations(seen, self._actions.space, name)
         self._shape = acted.shape
-        seen_space = _plain(layout)
-        spec = EnvSpec(
-            name,
-            Box((team, math.prod(seen_space.shape)), seen_space.dtype),
-            _side_by_side(self._actions.space, team),
-            num_envs,
-            agents=team,
-        )
+        assert isinstance(layout.space, Box)
+        seen_by_all = Box((team, math.prod(seen.shape)), layout.space.dtype)
+        spec = EnvSpec(name, seen_by_all, _side_by_side(self._actions.space, team), num_envs, agents=team)
         super().__init__(spec, envs, layout, render=render, team=team)
 
     def reset(self, seed: int) -> Tree:
@@ -143,8 +142,7 @@ def make_pettingzoo(
             drawn = kwargs | ({"render_mode": "rgb_array"} if render else {})
             envs = [make(**(kwargs if i else drawn)) for i in range(num_envs)]
     except Exception as error:
-        refused = no_such_argument(name, error, kwargs)
-        raise refused or EnvError(f"'{name}' cannot be made: {sentence(error)}.") from error
+        raise cannot_make(name, error, kwargs) from error
     return PettingZooEnv(name, envs, render=render, action_scale=action_scale)
 
 
@@ -176,20 +174,10 @@ def _mean_info(info: Any) -> dict[str, float]:
     return {name: float(np.mean([one[name] for one in each if name in one])) for name in sorted(names)}
 
 
-def _agents(env: Any, name: str) -> list[Any]:
-    agents = list(getattr(env, "possible_agents", None) or ())
-    if not agents:
-        raise EnvError(f"'{name}' does not say who its possible_agents are; headrace must know before it starts.")
-    return agents
-
-
 def _spaces(env: Any, agents: list[Any], name: str) -> tuple[Any, Any]:
-    """The observation and action space of every agent."""
-    first = (env.observation_space(agents[0]), env.action_space(agents[0]))
-    for agent in agents[1:]:
-        for what, mine, theirs in zip(
-            ("observations", "actions"), first, (env.observation_space(agent), env.action_space(agent)), strict=True
-        ):
+    first, *others = [(env.observation_space(agent), env.action_space(agent)) for agent in agents]
+    for agent, own in zip(agents[1:], others, strict=True):
+        for what, mine, theirs in zip(("observations", "actions"), first, own, strict=True):
             if mine != theirs:
                 raise EnvError(
                     f"'{name}' has {what} of {mine} for agent '{agents[0]}' but of {theirs} for '{agent}'; headrace "
@@ -198,21 +186,7 @@ def _spaces(env: Any, agents: list[Any], name: str) -> tuple[Any, Any]:
     return first
 
 
-def _layout(space: Any, action: Space, name: str) -> Observations:
-    """The translation of one agent's observation."""
-    if not isinstance(space, gym.spaces.Box):
-        raise EnvError(f"'{name}' shows each agent {space}; in a team headrace observes Box alone: flatten it.")
-    return observations(space, action, name)
-
-
-def _plain(layout: Observations) -> Box:
-    space = layout.space
-    assert isinstance(space, Box)
-    return space
-
-
 def _side_by_side(action: Space, team: int) -> Space:
-    """The action space of all agents together."""
     match action:
         case Discrete(n, start):
             return MultiDiscrete((n,) * team, (start,) * team if start else ())

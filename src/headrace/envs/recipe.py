@@ -99,11 +99,9 @@ def recipe_json(env: Any) -> dict[str, Any]:
 
 def env_id(env: Any) -> str:
     """What to call an environment in logs and runs; a function becomes `module:name`, or `<name>` where it has none."""
-    if isinstance(env, str):
-        return env
     if isinstance(env, Recipe):
-        return env_id(env.env)
-    return object_path(env)
+        env = env.env
+    return env if isinstance(env, str) else object_path(env)
 
 
 def _remade(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:

@@ -126,6 +126,7 @@ class ObsBuffer:
     def __init__(self, layout: Observations, num_envs: int):
         self.tree = empty_like(struct(layout.space, num_envs))
         arrays = {"": self.tree} if layout.plain else self.tree
+        self._arrays = list(arrays.values())
         self._parts = [(leaf, arrays[leaf.name], leaf.as_it_is) for leaf in layout.leaves]
         self._mask = None if layout.info_mask is None else (layout.info_mask, arrays[MASK])
         # Arrays that need no translation are joined end to end by one call, several times faster than row by row.
@@ -140,8 +141,7 @@ class ObsBuffer:
                 array[row] = value
             else:
                 leaf.write(array, row, value)
-        if self._mask is not None:
-            self._write_mask(row, info)
+        self._write_mask(row, info)
 
     def gather(self, obs: Sequence[Any], infos: Sequence[Any]) -> None:
         """Put the observations of all environments into theirs."""
@@ -158,11 +158,8 @@ class ObsBuffer:
 
     def copy(self, other: ObsBuffer) -> None:
         """Copy the arrays of another."""
-        if not isinstance(self.tree, dict):
-            np.copyto(self.tree, other.tree)
-            return
-        for name, array in self.tree.items():
-            np.copyto(array, other.tree[name])
+        for mine, theirs in zip(self._arrays, other._arrays, strict=True):
+            np.copyto(mine, theirs)
 
     def _write_mask(self, row: int, info: Any) -> None:
         if self._mask is not None:
@@ -175,7 +172,7 @@ class Actions:
 
     def __init__(self, space: Any, env: str, num_envs: int = 1, scale: float | None = None):
         """`scale` bounds unbounded actions to [-scale, scale], or to 2 * scale from the only bound there is."""
-        if scale is not None and not (isinstance(space, gym.spaces.Box) and _unbounded(space)):
+        if scale is not None and (not isinstance(space, gym.spaces.Box) or np.isfinite(_bounds(space, None)).all()):
             raise EnvError(f"'{env}' has no actions without bounds, {space}; leave --action-scale away.")
         match space:
             case gym.spaces.Discrete():
@@ -212,37 +209,21 @@ class Actions:
                     f"'{env}' has actions of {space}; headrace acts in Discrete, MultiDiscrete and real-valued Box."
                 )
 
-    @property
-    def discrete(self) -> bool:
-        """Whether an action is one choice."""
-        return isinstance(self.space, Discrete)
-
     def decode(self, action: Array) -> Array:
         """NumPy actions, a row for each environment."""
         given = np.asarray(action, self._dtype)
         match self.space:
             case Box(own=own):
                 given = given if own is None else given.reshape(-1, *own)
-                return self._rescale(given) if self._bounds else given
+                if not self._bounds:
+                    return given
+                # Bounded after the affine map, so that rounding cannot leave the bounds either.
+                scaled = np.maximum(given * self._half + self._middle if self._scales else given, self._low)
+                return np.minimum(scaled, self._high, out=scaled)
             case MultiDiscrete():
                 return given.reshape(-1, *self._shape) + self._start
             case _:
                 return given + self._start if self._start else given
-
-    def decode_jax(self, action: Array) -> Array:
-        """The same for one JAX environment."""
-        action = jnp.reshape(action, self._shape)
-        if not isinstance(self.space, Box):
-            return action + self._start
-        if not self._bounds:
-            return action
-        return jnp.clip(action * self._half[0] + self._middle[0], self._low[0], self._high[0])
-
-    def _rescale(self, action: Array) -> Array:
-        # After the affine map, so that rounding cannot leave the bounds either.
-        scaled = action * self._half + self._middle if self._scales else action
-        scaled = np.maximum(scaled, self._low)
-        return np.minimum(scaled, self._high, out=scaled)
 
 
 def _bounds(space: Any, scale: float | None) -> tuple[Array, Array]:
@@ -254,10 +235,6 @@ def _bounds(space: Any, scale: float | None) -> tuple[Array, Array]:
     below, above = np.isfinite(low), np.isfinite(high)
     least, most = np.where(above, high - 2 * scale, -scale), np.where(below, low + 2 * scale, scale)
     return np.where(below, low, least), np.where(above, high, most)
-
-
-def _unbounded(space: Any) -> bool:
-    return any(not np.isfinite(bound).all() for bound in _bounds(space, None))
 
 
 def observations(space: Any, action: Space, env: str) -> Observations:
@@ -275,13 +252,9 @@ def observations(space: Any, action: Space, env: str) -> Observations:
 
 def choices(action: Space) -> tuple[int, ...]:
     """How many choices each part of an action has; none where it is continuous."""
-    match action:
-        case Discrete(n):
-            return (n,)
-        case MultiDiscrete(counts):
-            return counts
-        case _:
-            return ()
+    if isinstance(action, Discrete):
+        return (action.n,)
+    return action.counts if isinstance(action, MultiDiscrete) else ()
 
 
 def permitted(mask: Any, counts: tuple[int, ...]) -> Array:
@@ -311,11 +284,9 @@ def not_finite(tree: Tree, num_envs: int) -> int | None:
 
 def observed(shape: Tree) -> Space:
     """The space of a JAX environment's observations, from their shapes, after `tidy`."""
-    match shape:
-        case dict():
-            return Dict(tuple((name, observed(part)) for name, part in sorted(_flat(shape))))
-        case _:
-            return Box(tuple(shape.shape), _dtype(np.dtype(shape.dtype)))
+    if isinstance(shape, dict):
+        return Dict(tuple((name, observed(part)) for name, part in sorted(_flat(shape))))
+    return Box(tuple(shape.shape), _dtype(np.dtype(shape.dtype)))
 
 
 def tidy(obs: Tree) -> Tree:

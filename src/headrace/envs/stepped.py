@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from headrace.envs.base import Episode, LocalEnv, numbers, seeds
+from headrace.envs.base import LocalEnv, seeds
 from headrace.envs.spaces import MisfitError, ObsBuffer, Observations
 from headrace.errors import EnvError, sentence
 from headrace.types import EnvSpec
@@ -30,7 +30,6 @@ class Stepped(LocalEnv):
         self._buffers = [StepBuffers(layout, spec.num_envs, team) for _ in range(2)]
         self._none = np.zeros(spec.num_envs, bool)
         self._turn = 0
-        self._start()
 
     def render(self) -> np.ndarray[Any, Any] | None:
         if not self._render:
@@ -51,14 +50,7 @@ class Stepped(LocalEnv):
             except (Exception, SystemExit) as error:  # noqa: BLE001 - it is not needed any more
                 print(f"headrace: '{self.spec.id}' raised {sentence(error)} in its close.", file=sys.stderr)
 
-    def _start(self) -> None:
-        """Reset the counts of steps and returns."""
-        self._count = 0
-        self._began = [0] * self.spec.num_envs
-        self._returns = np.zeros(self.spec.num_envs)
-
     def _reset_all(self, seed: int) -> ObsBuffer:
-        """Reset every environment; returns the first observations."""
         buffers = self._next_buffers()
         self._start()
         with quiet():
@@ -70,14 +62,6 @@ class Stepped(LocalEnv):
     @abstractmethod
     def _reset_one(self, index: int, obs: ObsBuffer, seed: int | None) -> None:
         """Reset one environment and write its first observation."""
-
-    def _end(self, ended: Sequence[int], infos: Sequence[Any]) -> None:
-        """Record the episodes that ended at this step, with the numbers in their infos."""
-        for index in ended:
-            length = self._count - self._began[index]
-            self._finished.append(Episode(float(self._returns[index]), length, numbers(infos[index])))
-            self._began[index] = self._count
-            self._returns[index] = 0.0
 
     def _next_buffers(self) -> StepBuffers:
         self._turn ^= 1

@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from headrace.errors import EnvError
 from headrace.nets.encode import width
@@ -85,8 +86,7 @@ class MultiCategorical(eqx.Module):
     counts: tuple[int, ...] = eqx.field(static=True)
 
     def parts(self) -> list[Categorical]:
-        splits = [sum(self.counts[: i + 1]) for i in range(len(self.counts) - 1)]
-        return [Categorical(part) for part in jnp.split(self.logits, splits, axis=-1)]
+        return [Categorical(part) for part in jnp.split(self.logits, np.cumsum(self.counts)[:-1], axis=-1)]
 
     def sample(self, key: Array) -> Array:
         keys = jax.random.split(key, len(self.counts))

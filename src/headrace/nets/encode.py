@@ -35,8 +35,7 @@ def encode(space: Space, value: Tree) -> Array:
         case Discrete(n):
             return jax.nn.one_hot(value, n)
         case MultiDiscrete(counts):
-            parts = [jax.nn.one_hot(value[..., i], n) for i, n in enumerate(counts)]
-            return jnp.concatenate(parts, axis=-1)
+            return jnp.concatenate([jax.nn.one_hot(value[..., i], n) for i, n in enumerate(counts)], axis=-1)
         case Dict(items):
             return jnp.concatenate([encode(part, value[name]) for name, part in items if name != MASK], axis=-1)
 
@@ -54,16 +53,14 @@ class Encoder(eqx.Module):
         leaves = [leaf for i, given in enumerate(inputs) for leaf in _leaves(str(i), given)]
         for path, space, _ in leaves:
             if kind != "flat" and isinstance(space, Box) and picture(space) is not None:
-                made = PictureEncoder(space, kind, jax.random.fold_in(key, len(self.pictures)))
-                self.pictures[path] = made
+                self.pictures[path] = PictureEncoder(space, kind, jax.random.fold_in(key, len(self.pictures)))
             self.width += self.pictures[path].width if path in self.pictures else width(space)
 
     def __call__(self, *values: Tree) -> Array:
         given = enumerate(zip(self.inputs, values, strict=True))
         leaves = [leaf for i, (space, value) in given for leaf in _leaves(str(i), space, value)]
-        vectors = [
-            self.pictures[path](part) if path in self.pictures else encode(space, part) for path, space, part in leaves
-        ]
+        made = self.pictures
+        vectors = [made[path](part) if path in made else encode(space, part) for path, space, part in leaves]
         return jnp.concatenate(vectors, axis=-1)
 
 

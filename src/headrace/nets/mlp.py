@@ -19,11 +19,7 @@ from headrace.settings.config import NetConfig
 from headrace.types import Array, Space, Tree
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "relu": jax.nn.relu,
-    "tanh": jnp.tanh,
-    "elu": jax.nn.elu,
-    "silu": jax.nn.silu,
-    "gelu": jax.nn.gelu,
+    name: getattr(jax.nn, name) for name in ("relu", "tanh", "elu", "silu", "gelu")
 }
 
 
@@ -76,13 +72,11 @@ def build(config: NetConfig, inputs: tuple[Space, ...], outputs: int, key: Array
     """
     _known("activation", config.activation, ACTIVATIONS)
     _known("encoder", config.encoder, ENCODERS)
-    make = config.network or MLP
     hints |= {"hidden": config.hidden, "activation": config.activation, "encoder": config.encoder}
-    return make(inputs, outputs, key, **hints)
+    return (config.network or MLP)(inputs, outputs, key, **hints)
 
 
 def _known(setting: str, name: str, known: Collection[str]) -> None:
-    """Refuse an unknown value of a setting."""
     if name not in known:
         raise ConfigError(f"{setting}='{name}' is not known{nearest(name, known)} (valid: {', '.join(known)}).")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
@@ -50,10 +51,9 @@ def _channels_first(shape: tuple[int, ...]) -> bool:
 
 def pixels(space: Box, value: Array) -> Array:
     """Batched images as `float32[..., height, width, channels]`, bytes scaled to [0, 1]."""
-    axes = len(space.shape)
     if _channels_first(space.shape[-3:]):
         value = jnp.moveaxis(value, -3, -1)
-    if axes == 4:
+    if len(space.shape) == 4:
         value = jnp.moveaxis(value, -4, -2)
         value = value.reshape(*value.shape[:-2], -1)
     numbers = value.astype(jnp.float32)
@@ -143,19 +143,18 @@ class PictureEncoder(eqx.Module):
         size = picture(space)
         assert size is not None
         *keys, last = jax.random.split(key, 4)
-        channels = size[2]
-        self.space, self.sections = space, []
+        self.space = space
+        sections: list[Any]
         if kind == "impala":
             self.width = 256
-            for outputs, k in zip((16, 32, 32), keys, strict=True):
-                self.sections.append(Residual(channels, outputs, k))
-                channels = outputs
+            channels = pairwise((size[2], 16, 32, 32))
+            sections = [Residual(*ends, k) for ends, k in zip(channels, keys, strict=True)]
         else:
             layers, self.width = LAYERS[fitting(kind, size)]
-            for (outputs, kernel, stride), k in zip(layers, keys, strict=False):
-                self.sections.append(Conv(channels, outputs, kernel, k, stride=stride))
-                channels = outputs
-        sections = self.sections
+            channels = pairwise((size[2], *(layer[0] for layer in layers)))
+            each = zip(channels, layers, keys, strict=False)
+            sections = [Conv(*ends, kernel, k, stride=stride) for ends, (_, kernel, stride), k in each]
+        self.sections = sections
         flat = jax.eval_shape(lambda x: features(sections, x), jax.ShapeDtypeStruct((1, *size), jnp.float32))
         self.dense = Linear(flat.shape[-1], self.width, last, math.sqrt(2))
 

@@ -13,17 +13,10 @@ from headrace.policies.single import single
 from headrace.policies.single_learner_coarse import single_learner_coarse
 from headrace.policies.single_learner_fine import single_learner_fine
 
-POLICIES: dict[str, Callable[..., Plan]] = {
-    "single": single,
-    "desktop": desktop,
-    "dual_device": dual_device,
-    "single_learner_coarse": single_learner_coarse,
-    "single_learner_fine": single_learner_fine,
-    "multiple_learners": multiple_learners,
-    "device_only": device_only,
-    "environments": environments,
-    "central": central,
-}
+_ALL: list[Callable[..., Plan]] = [single, desktop, dual_device, single_learner_coarse, single_learner_fine]
+_ALL += [multiple_learners, device_only, environments, central]
+
+POLICIES: dict[str, Callable[..., Plan]] = {policy.__name__: policy for policy in _ALL}
 
 __all__ = [
     "POLICIES",

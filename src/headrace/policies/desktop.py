@@ -13,17 +13,13 @@ STALENESS = 2
 def desktop(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:
     """{env, act, insert} in replicas beside {sample, learn}, each on cores of its own, over shared memory."""
     collecting, learning = split(graph, machine)
-    collect = Fragment(
-        "collect",
-        tuple(node.id for node in graph.where(domain="collect")),
-        replicas=share(graph.spec.num_envs, len(collecting)) if replicas is None else replicas,
-        device=machine.host,
-        cores=collecting,
+    number = share(graph.spec.num_envs, len(collecting)) if replicas is None else replicas
+    collect, learn = (tuple(node.id for node in graph.where(domain=domain)) for domain in ("collect", "learn"))
+    fragments = (
+        Fragment("collect", collect, replicas=number, device=machine.host, cores=collecting),
+        Fragment("learn", learn, device=machine.devices[0], cores=learning),
     )
-    learn = Fragment(
-        "learn", tuple(node.id for node in graph.where(domain="learn")), device=machine.devices[0], cores=learning
-    )
-    return cut(graph, "desktop", (collect, learn), staleness=STALENESS if graph.staleness is None else 0)
+    return cut(graph, "desktop", fragments, staleness=STALENESS if graph.staleness is None else 0)
 
 
 def split(graph: Graph, machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from headrace.errors import PlanError
 from headrace.graph import Fragment, Graph, Plan, cut, with_computed
 from headrace.machine import Machine
@@ -22,18 +24,13 @@ def dual_device(graph: Graph, machine: Machine, replicas: int | None = None) -> 
         )
     # Both compute what both need of a batch before they learn from it.
     ahead, behind = with_computed(graph, second), with_computed(graph, first)
-    for own in (ahead, behind):
-        for edge in graph.edges:
-            if (
-                edge.target in own
-                and edge.kind == "data"
-                and graph.by_id[edge.source].writes
-                and edge.source not in own
-            ):
-                raise PlanError(
-                    f"policy 'dual_device' learns what acts apart from what judges, but stage '{edge.target}' of "
-                    f"{graph.algorithm} takes what stage '{edge.source}' measures; use desktop."
-                )
+    measured = [edge for edge in graph.edges if edge.kind == "data" and graph.by_id[edge.source].writes]
+    for own, edge in product((ahead, behind), measured):
+        if edge.target in own and edge.source not in own:
+            raise PlanError(
+                f"policy 'dual_device' learns what acts apart from what judges, but stage '{edge.target}' of "
+                f"{graph.algorithm} takes what stage '{edge.source}' measures; use desktop."
+            )
     rest = tuple(node.id for node in graph.where(domain="learn") if node.id in behind or node.id not in ahead)
     judging, choosing, sampling = thirds(machine)
     collect = tuple(node.id for node in graph.where(domain="collect"))

@@ -13,8 +13,7 @@ REPLAY_STALENESS = 1
 def single_learner_coarse(graph: Graph, machine: Machine, replicas: int | None = None) -> Plan:
     """{env, act, insert} in replicas and {sample, learn}: trajectories cross, weights come back."""
     number = replicas if replicas is not None else share(graph.spec.num_envs, machine.cores - 1)
-    collect = tuple(node.id for node in graph.where(domain="collect"))
-    learn = tuple(node.id for node in graph.where(domain="learn"))
+    collect, learn = (tuple(node.id for node in graph.where(domain=domain)) for domain in ("collect", "learn"))
     fragments = (
         Fragment("collect", collect, replicas=number, device=machine.devices[0]),
         Fragment("learn", learn, device=machine.devices[0]),
