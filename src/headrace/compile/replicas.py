@@ -10,8 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from headrace.compile.programs import as_metrics
+from headrace.compile.cells import CellLayout
+from headrace.compile.programs import Programs, as_metrics
+from headrace.compile.rng import PassRng, bases
+from headrace.core.cells import Cell
 from headrace.core.replicas import Replicas, averaged, reducing
+from headrace.errors import PlanError
 from headrace.graph import Graph, Plan, trace
 from headrace.graph.plan import replica_algorithm
 from headrace.types import Array, Tree
@@ -80,3 +84,28 @@ def averaging(function: Callable[..., Any]) -> Callable[..., Any]:
         return *rest, averaged(as_metrics(metrics))
 
     return with_means
+
+
+def learning_together(program: Callable[..., Any], number: int, mesh: Any = None) -> Any:
+    """A learning program `f(flat, values, rng)` over replicas, which have the cells and the pass number in common."""
+    return over_replicas(averaging(program), number, (None, 0, PassRng(0, None)), None, mesh)
+
+
+def prove(plan: Plan, part: Graph, cells: dict[str, Cell]) -> None:
+    """Refuse a loop whose replicas would not write the same cells."""
+    layout = CellLayout(cells)
+    rng = PassRng(np.stack([bases(part, 0, 0)] * plan.shares), np.uint32(0))
+    for domain in part.domains:
+        learn = Programs(part, layout).one_pass([node for node in domain.nodes if node.kind == "stage"])
+        values = {node.id: jax.tree.leaves(node.output) for node in domain.sources}
+        data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((plan.shares, *leaf.shape), leaf.dtype), values)
+        try:
+            jax.eval_shape(learning_together(learn, plan.shares), layout.flat(cells), data, rng)
+        except ValueError as error:
+            if "out_axes" not in str(error):
+                raise
+            raise PlanError(
+                f"policy '{plan.policy}' has replicas learn as one, but a stage of {plan.graph.algorithm} writes a "
+                "cell from what one replica alone has seen; average that with headrace.core.averaged, or use another "
+                "policy."
+            ) from None

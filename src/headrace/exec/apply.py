@@ -10,30 +10,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
 from headrace.compile.cells import cached_program
 from headrace.compile.gradients import apply, gradient
-from headrace.compile.programs import Programs
 from headrace.compile.rng import PassRng
-from headrace.exec.cells import Cells
-from headrace.exec.collect import Pass
+from headrace.exec.cells import Workspace
+from headrace.exec.lane import Pass
 from headrace.exec.learn import Learn, Reported
-from headrace.fabric.base import Fabric
 from headrace.shm.memory import fence
 
 
 class GradientWorker:
     """The learning of a loop that computes gradients and sends them to be applied."""
 
-    def __init__(self, learn: Learn, fabric: Fabric, replica: int, jit: Callable[..., Any] = jax.jit):
-        self.learn, self.fabric, self.replica = learn, fabric, replica
-        graph = learn.programs.graph
+    def __init__(self, learn: Learn):
+        self.learn, self.fabric, self.replica = learn, learn.fabric, learn.replica
+        graph, jit = learn.programs.graph, learn.jit
         compute = gradient(graph, learn.programs.cell_layout)
         self.program = cached_program(graph, ("gradients", jit), lambda: jit(compute))
         self.nodes = graph.where(domain="learn", kind="stage")
-        plan = fabric.sections.plan
+        plan = self.fabric.sections.plan
         self.loops = plan.shares
         self.staleness = next(cut.staleness for cut in plan.cuts if cut.channel == "apply")
 
@@ -73,15 +70,13 @@ class GradientWorker:
 class Applier:
     """Applies gradients in the order of their passes."""
 
-    def __init__(
-        self, fabric: Fabric, programs: Programs, cells: Cells, reported: Reported, jit: Callable[..., Any] = jax.jit
-    ):
-        self.fabric, self.cells, self.reported = fabric, cells, reported
-        graph = programs.graph
+    def __init__(self, workspace: Workspace, reported: Reported):
+        self.fabric, programs, self.cells, _, jit = workspace
+        self.reported, graph = reported, programs.graph
         change = apply(graph, programs.cell_layout)
         self.program = cached_program(graph, ("applying", jit), partial(jit, change, donate_argnums=0))
         self.nodes = graph.where(domain="learn", kind="stage")
-        self.loops = fabric.sections.plan.shares
+        self.loops = self.fabric.sections.plan.shares
 
     @property
     def waiting(self) -> bool:

@@ -1,12 +1,13 @@
-"""The cells as one process has them: those it writes itself, and the newest version of those that others write."""
+"""What the sections of one process share, above all the cells: its own, and the newest version of those of others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 
+from headrace.compile.programs import Programs
 from headrace.fabric.base import Fabric
 from headrace.graph.sections import Section
 from headrace.shm.memory import fence
@@ -38,6 +39,16 @@ class Cells:
     def lag(self) -> int:
         """Versions published since."""
         return max((reader.latest.version - reader.version for reader in self.readers), default=0)
+
+
+class Workspace(NamedTuple):
+    """What all sections of one process work with."""
+
+    fabric: Fabric
+    programs: Programs
+    cells: Cells
+    seed: int
+    jit: Callable[..., Any] = jax.jit
 
 
 class CellReader:

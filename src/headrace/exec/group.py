@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from headrace.compile.replicas import AXIS, averaging, over_replicas
+from headrace.compile.replicas import AXIS, learning_together
 from headrace.compile.rng import PassRng
 from headrace.errors import FragmentError
 from headrace.types import Array
@@ -74,8 +74,7 @@ def same(arrays: list[Array]) -> None:
 def joined(program: Callable[..., Any], number: int) -> Callable[..., Any]:
     """A learning program over `number` data-parallel replicas, each in a process with a device of its own."""
     group = Group(mesh_of(number))
-    many = over_replicas(averaging(program), number, (None, 0, PassRng(0, None)), None, group.mesh)
-    compiled = jax.jit(many, donate_argnums=0)
+    compiled = jax.jit(learning_together(program, number, group.mesh), donate_argnums=0)
 
     def call(flat: Sequence[Array], values: Any, rng: PassRng) -> tuple[list[Array], Any]:
         own, keys = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (values, rng.bases))

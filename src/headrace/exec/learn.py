@@ -7,17 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
 from headrace.compile.cells import cached_program
-from headrace.compile.programs import Programs, Values
+from headrace.compile.programs import Values
 from headrace.compile.reports import Report
 from headrace.compile.rng import PassRng, bases, draws
 from headrace.core.symbols import Ref
-from headrace.exec.cells import Cells
-from headrace.exec.collect import Pass
-from headrace.fabric.base import Fabric
+from headrace.exec.cells import Workspace
+from headrace.exec.lane import Pass
 from headrace.graph import Node
 from headrace.graph.sections import Section, refs_of, segments, wanted_of
 from headrace.stores import Draw, Leaves
@@ -51,25 +49,13 @@ class Segment:
 class Learn:
     """A learning section of one replica of a fragment."""
 
-    def __init__(
-        self,
-        section: Section,
-        replica: int,
-        fabric: Fabric,
-        programs: Programs,
-        cells: Cells,
-        seed: int,
-        reported: Reported,
-        jit: Callable[..., Any] = jax.jit,
-    ):
-        self.section, self.fabric, self.programs, self.cells, self.reported = section, fabric, programs, cells, reported
-        graph, sections = programs.graph, fabric.sections
-        assert section.domain is not None
+    def __init__(self, workspace: Workspace, section: Section, replica: int, reported: Reported):
+        self.section, self.replica, self.reported = section, replica, reported
+        self.fabric, self.programs, self.cells, seed, self.jit = workspace
+        fabric, graph, sections = self.fabric, self.programs.graph, self.fabric.sections
         self.domain, self.fused, self.repeat = section.domain, section.domain.fused, section.repeat
-        shares = sections.plan.shares
-        self.place = section.first + (replica if shares > 1 else 0)
-        self.replica = replica
-        self.bases = bases(graph, seed, replica if shares > 1 else 0)
+        self.place = section.first + replica
+        self.bases = bases(graph, seed, replica)
         self.nodes = [graph.by_id[node.id] for node in section.nodes]
         own = {node.id for node in self.nodes}
         inward, outward = sections.received_by(section.fragment), sections.sent_by(section.fragment)
@@ -81,17 +67,14 @@ class Learn:
         mine = [s for s in outward if s.source.id in own]
         self.outside = [Ref(s.source.id, leaf) for s in mine for leaf in s.leaves]
         self.outward = [(s.source.id, fabric.sender(s, 0), s.leaves) for s in mine]
-        self.width = {node.id: len(jax.tree.leaves(node.output)) for node in graph.where(domain="learn")}
+        self.width = graph.width
         self.sources = [
-            (
-                node,
-                fabric.store(node.store, replica),
-                node.operation,
-                sections.readers(sections.graph.stores[node.store]),
-            )
+            (node, fabric.store(node.store, replica), node.operation)
             for node in self.nodes
             if isinstance(node.operation, Draw)
         ]
+        drawn = {node.id: sections.graph.stores[node.store] for node, *_ in self.sources}
+        self.readers = {node: sections.readers(store).index(section) for node, store in drawn.items()}
         stages = [node for node in self.nodes if node.kind == "stage"]
         groups = segments(stages, self.inward, {ref.node for ref in self.outside})
         self.segments = [
@@ -100,13 +83,12 @@ class Learn:
         self.calls = [
             cached_program(
                 graph,
-                ("learn", tuple(node.id for node in s.nodes), tuple(s.wanted), jit),
-                partial(jit, s.program, donate_argnums=0),
+                ("learn", tuple(node.id for node in s.nodes), tuple(s.wanted), self.jit),
+                partial(self.jit, s.program, donate_argnums=0),
             )
             for s in self.segments
         ]
         self.reports: list[tuple[Sequence[Node], Report]] = []
-        self.readers = {node.id: readers.index(section) for node, _, _, readers in self.sources}
         self.release(self.learned)  # a predecessor may have died before it released them
 
     @property
@@ -122,7 +104,7 @@ class Learn:
     def draw(self, learned: int, repeat: int) -> Values:
         """Draw the data for learning passes from number `learned` on, from the stores drawn from here."""
         rng, values = PassRng(self.bases, np.uint32(learned)), Values()
-        for node, store, how, _ in self.sources:
+        for node, store, how in self.sources:
             drawn = store.draw(how, draws(node, rng), learned, repeat, self.readers[node.id])
             values[node.id] = [leaf[0] for leaf in drawn] if how.fused and not self.fused else drawn
         return values
@@ -170,7 +152,7 @@ class Learn:
 
     def release(self, learned: int) -> None:
         """Release the data that was learned from, once the computation on it is complete."""
-        for node, store, _, _ in self.sources:
+        for node, store, _ in self.sources:
             store.release(self.readers[node.id], learned)
         for receiver, _ in self.inward.values():
             if learned:

@@ -43,7 +43,6 @@ class Bond(NamedTuple):
 class Pace:
     """The order of passes of one replica of a fragment."""
 
-    sections: Sections
     replica: int
     limits: tuple[Limit, ...]
     bonds: dict[int, tuple[Bond, ...]]
@@ -65,7 +64,6 @@ class Pace:
 
         fills = {}
         for section in sections.learning:
-            assert section.domain is not None
             sources = set(section.domain.sources)
             follows = {sections.filler(s) for s in sections.graph.stores.values() if set(s.draws) & sources}
             fresh = {cut.target for cut in _acting(sections) if cut.what in section.written and not cut.staleness}
@@ -73,7 +71,6 @@ class Pace:
             fills[section.first] = np.array(sorted(place for one in follows for place in places(one)))
         limits = []
         for section in sections.learning if collecting is not None else ():
-            assert section.domain is not None
             assert collecting is not None
             if section.fragment.id == fragment:  # taken in the loop's order, or two fragments could wait for each other
                 limits.append(Limit(section.domain, np.array(places(section)), 0))
@@ -82,9 +79,10 @@ class Pace:
                 own = [cut.staleness for cut in cuts if cut.what in section.written]
                 loose = max((cut.staleness for cut in _acting(sections)), default=0)
                 limits.append(Limit(section.domain, np.array(places(section)), min(own, default=loose)))
-        bonds = {places(section)[0]: tuple(_bonds(sections, section, replica)) for section in learning}
-        repeats = {section.domain.index: section.repeat for section in sections.learning if section.domain}
-        return Pace(sections, replica, tuple(limits), bonds, repeats, fills)
+        # Only replicas of a whole loop learn in several: elsewhere `replica` of a section that learns is 0.
+        bonds = {section.first + replica: tuple(_bonds(sections, section, replica)) for section in learning}
+        repeats = {section.domain.index: section.repeat for section in sections.learning}
+        return Pace(replica, tuple(limits), bonds, repeats, fills)
 
     def may_collect(self, number: int, learned: Counters, repeat: int = 0) -> bool:
         """Whether collecting pass `number` may begin after `learned` passes of each learning section."""
@@ -100,14 +98,11 @@ class Pace:
 
     def due(self, section: Section, passes: Counters) -> int:
         """Learning passes of a section that the stored data allows."""
-        assert section.domain is not None
         return section.domain.due(int(passes[self.fills[section.first]].min()))
 
     def may_learn(self, section: Section, passes: Counters, learned: Counters, repeat: int = 0) -> bool:
         """Whether a learning section may run its next program."""
-        domain = section.domain
-        assert domain is not None
-        place = section.first + (self.replica if self.sections.plan.shares > 1 else 0)
+        domain, place = section.domain, section.first + self.replica
         mine, fused = int(learned[place]), self.fused(domain, repeat)
         if self.due(section, passes) < mine + fused:
             return False
@@ -115,7 +110,6 @@ class Pace:
 
     def _bound(self, bond: Bond, domain: Domain, mine: int, fused: int, learned: Counters, repeat: int) -> bool:
         other = bond.other.domain
-        assert other is not None
         theirs, each = int(learned[bond.place]), self.fused(other, repeat)
         if other is domain:
             # One that comes earlier in the loop has run this program already; one that comes later, the one before.
@@ -151,7 +145,6 @@ def _paced(sections: Sections, section: Section) -> bool:
 def _bonds(sections: Sections, section: Section, replica: int) -> list[Bond]:
     """The bounds between a learning section and others that share its cells."""
     found = []
-    shared = sections.plan.shares == 1
     for i, other in enumerate(sections.learning):
         if other is section:
             continue
@@ -165,6 +158,6 @@ def _bonds(sections: Sections, section: Section, replica: int) -> list[Bond]:
             for cut in sections.plan.cuts
             if cut.channel == "latest" and cut.what in ours | theirs and cut.source in ends and cut.target in ends
         ]
-        place = other.first + (0 if shared else replica)
-        found.append(Bond(other, place, 0 if own else min(cuts, default=0), i < sections.learning.index(section)))
+        earlier = i < sections.learning.index(section)
+        found.append(Bond(other, other.first + replica, 0 if own else min(cuts, default=0), earlier))
     return found

@@ -18,9 +18,10 @@ from headrace.compile.cells import make_flat, optimiser_steps
 from headrace.compile.programs import Programs
 from headrace.envs import HostEnv
 from headrace.exec.apply import Applier, GradientWorker
-from headrace.exec.cells import CellReader, Cells, readers
-from headrace.exec.collect import Collect, Pass
+from headrace.exec.cells import CellReader, Cells, Workspace, readers
+from headrace.exec.collect import Collect
 from headrace.exec.group import joined
+from headrace.exec.lane import Pass
 from headrace.exec.learn import Learn
 from headrace.exec.pace import Pace
 from headrace.graph import Fragment
@@ -44,7 +45,6 @@ class Runner:
         sections = fabric.sections
         plan, self.who = sections.plan, host.who
         collecting, learning = sections.of(fragment)
-        programs = Programs(host.part, fabric.layout)
         self.sends = plan.gradients == "apply"
         applies = self.sends and not fragment.nodes
         read = {cell for section in (collecting, *learning) if section is not None for cell in section.read}
@@ -54,16 +54,14 @@ class Runner:
             sources = readers(fabric, read, but=fragment.id)
         self.cells = Cells(make_flat(fabric.load(fabric.begin)), sources)
         self.cells.refresh()
+        workspace = Workspace(fabric, Programs(host.part, fabric.layout), self.cells, host.seed)
         self.pace = Pace.of(sections, fragment.id, replica) if fragment.nodes else None
         self.collected = sections.graph.collected
-        self.learns = [
-            Learn(section, replica, fabric, programs, self.cells, host.seed, host.check_divergence)
-            for section in learning
-        ]
+        self.learns = [Learn(workspace, section, replica, host.check_divergence) for section in learning]
         for learn in self.learns if plan.gradients == "reduce" and plan.shares > 1 else ():
             learn.calls = [joined(segment.program, plan.shares) for segment in learn.segments]
-        self.worker = GradientWorker(self.learns[0], fabric, replica) if self.sends and self.learns else None
-        self.applier = Applier(fabric, programs, self.cells, host.check_divergence) if applies else None
+        self.worker = GradientWorker(self.learns[0]) if self.sends and self.learns else None
+        self.applier = Applier(workspace, host.check_divergence) if applies else None
         self.collect: Collect | None = None
         self.place = -1
         if collecting is not None:
@@ -71,16 +69,7 @@ class Runner:
             own = envs() if any(node.kind == "env" for node in collecting.nodes) else []
             if own:
                 host.begin()
-            self.collect = Collect(
-                collecting,
-                replica,
-                fabric,
-                programs,
-                self.cells,
-                own,
-                host.seed,
-                stepping=host.stepped if own else None,
-            )
+            self.collect = Collect(workspace, collecting, replica, own, host.stepped if own else None)
             self.collect.start(int(ledger.passes[self.place]))
         self.free = 0
         self.collected_once = False
@@ -92,7 +81,8 @@ class Runner:
         self.publish()
         try:
             while not self.host.over():
-                self.snapshot_if_due()
+                if self.learns and time.monotonic() - self.kept > KEEP:
+                    self.keep()
                 if self.turn():
                     continue
                 if self.may_rest():
@@ -244,13 +234,6 @@ class Runner:
             latest.publish([np.asarray(self.cells.flat[i]) for i in places])
         else:
             jax.block_until_ready(self.cells.flat)
-
-    def snapshot_if_due(self) -> bool:
-        """Save the state for a successor, where the interval is over."""
-        if self.learns and time.monotonic() - self.kept > KEEP:
-            self.keep()
-            return True
-        return False
 
     def keep(self) -> None:
         """Save the whole state for a successor, and its checksum for comparing replicas."""

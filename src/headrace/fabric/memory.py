@@ -7,6 +7,7 @@ the block's description is handed over.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import jax
@@ -18,13 +19,13 @@ from headrace.compile.gradients import message
 from headrace.fabric.base import Fabric
 from headrace.fabric.ledger import Ledger
 from headrace.graph import Graph
-from headrace.graph.sections import Section, Sections, Stream, kept_steps
+from headrace.graph.sections import Section, Sections, Stream, kept_steps, per_step
 from headrace.shm.latest import Latest
 from headrace.shm.memory import LINE, Arena, measure
 from headrace.shm.queue import Queue
 from headrace.shm.stream import Receiver, Ring, Sender
 from headrace.stores import Store
-from headrace.types import tree_bytes
+from headrace.types import Tree, tree_bytes
 
 SLOTS, SLOTS_OF_STEPS = 8, 2
 """Passes that a sender may be ahead of a receiver: of one step each, or of a trajectory."""
@@ -95,25 +96,18 @@ class MemoryFabric(Fabric):
         structs = layout.structs
         self._weights = {s: Latest(arena, [structs[i] for i in at]) for s, at in self.published.items()}
         self._state = {s: Latest(arena, [structs[i] for i in at]) for s, at in self.owned.items()}
-        self._rings = {
-            (stream, group): self._ring(arena, stream)
-            for stream in sections.streams
-            for group in range(sections.groups)
-        }
-        self._stores = {
-            (name, replica): self._store(arena, name) for name in part.stores for replica in range(plan.shares)
-        }
+        groups = range(sections.groups)
+        self._rings = {(stream, group): self._ring(arena, stream) for stream in sections.streams for group in groups}
+        self._stores = {(name, i): self._store(arena, name) for name in part.stores for i in range(plan.shares)}
         self._gradients: list[Queue] = []
         if plan.gradients == "apply":
             self._gradients = [Queue(arena, message(part, layout), SENT) for _ in range(plan.shares)]
         self._scratch: dict[tuple[str, int, int], Scratch] = {}
-        envs, collector = plan.graph.spec.num_envs, plan.collector
-        if sections.sent_by(collector):
+        if sections.sent_by(collector := plan.collector):
             kept = kept_steps(plan.graph, collector.nodes)
-            for replica in range(collector.replicas):
-                for group in range(sections.groups):
-                    number = envs // (collector.replicas * sections.groups)
-                    self._scratch[collector.id, replica, group] = Scratch(arena, plan.graph, number, kept)
+            envs = plan.graph.spec.num_envs // (collector.replicas * sections.groups)
+            for which in product([collector.id], range(collector.replicas), groups):
+                self._scratch[which] = Scratch(arena, plan.graph, envs, kept)
 
     def _published(self, section: Section) -> list[int]:
         plan = self.sections.plan
@@ -126,52 +120,42 @@ class MemoryFabric(Fabric):
 
     def _ring(self, arena: Arena, stream: Stream) -> Ring:
         """Between the replicas of two fragments, for one group of environments."""
-        graph, senders, receivers = self.part, stream.sender.replicas, stream.receiver.replicas
-        node = graph.by_id[stream.source.id]
+        graph, node, ends = self.part, stream.source, (stream.sender.replicas, stream.receiver.replicas)
         leaves = [jax.tree.leaves(node.output)[leaf] for leaf in stream.leaves]
+
+        def structs(*lead: int) -> list[jax.ShapeDtypeStruct]:
+            return [jax.ShapeDtypeStruct((*lead, *leaf.shape), leaf.dtype) for leaf in leaves]
+
         if node.domain == "learn":
             repeat = next(s.repeat for s in self.sections.learning if node in s.nodes and s.fragment is stream.sender)
             fused = graph.domains[graph.domain_of[node.id]].fused
-            lead = (repeat,) if fused else ()
-            structs = [jax.ShapeDtypeStruct((*lead, *leaf.shape), leaf.dtype) for leaf in leaves]
-            return Ring(arena, structs, 1, 1, slots=SLOTS_OF_STEPS)
-        stepwise = node.index <= graph.only("env.step").index
+            return Ring(arena, structs(repeat) if fused else structs(), 1, 1, slots=SLOTS_OF_STEPS)
+        stepwise, axis = per_step(graph, node.id), int(graph.unrolled)
         steps, stacked = (node.times, graph.unrolled) if stepwise else (1, False)
-        axis, few = int(graph.unrolled), min(senders, receivers)
-        envs = graph.spec.num_envs // (self.sections.groups * few)
-
-        def share(leaf: Any) -> jax.ShapeDtypeStruct:
-            shape = list(leaf.shape)
-            own = axis - int(stacked)
-            if len(shape) > own and shape[own] == graph.spec.num_envs:
-                shape[own] = envs
-            return jax.ShapeDtypeStruct((*((steps,) if stacked else ()), *shape), leaf.dtype)
-
+        own = self._slice(structs(steps) if stacked else structs(), axis, self.sections.groups * min(ends))
         slots = SLOTS_OF_STEPS if stacked else SLOTS
-        return Ring(
-            arena,
-            [share(leaf) for leaf in leaves],
-            senders,
-            receivers,
-            slots=slots,
-            steps=steps,
-            axis=axis,
-            stacked=stacked,
-        )
+        return Ring(arena, own, *ends, slots=slots, steps=steps, axis=axis, stacked=stacked)
 
     def _store(self, arena: Arena, name: str) -> Store:
         sections, store = self.sections, self.part.stores[name]
         replicas = sections.filler(sections.graph.stores[name]).fragment.replicas // sections.plan.shares
         writers = replicas * sections.groups
-
-        def share(leaf: Any) -> jax.ShapeDtypeStruct:
-            shape = list(leaf.shape)
-            shape[store.env_axis] //= writers
-            return jax.ShapeDtypeStruct(tuple(shape), leaf.dtype)
-
         readers = len(sections.readers(sections.graph.stores[name]))
         ahead = max((cut.staleness for cut in sections.plan.cuts), default=0) + 1
-        return store.operation.make(jax.tree.map(share, store.struct), writers, readers, ahead, arena)
+        own = self._slice(store.struct, store.env_axis, writers)
+        return store.operation.make(own, writers, readers, ahead, arena)
+
+    def _slice(self, tree: Tree, axis: int, parts: int) -> Tree:
+        """The shapes of one of `parts` slices of the environments; what has no row for each of them is not sliced."""
+        envs = self.part.spec.num_envs
+
+        def share(leaf: Any) -> jax.ShapeDtypeStruct:
+            shape = leaf.shape
+            if shape[axis : axis + 1] == (envs,):
+                shape = (*shape[:axis], envs // parts, *shape[axis + 1 :])
+            return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+        return jax.tree.map(share, tree)
 
     def sender(self, stream: Stream, replica: int, group: int = 0) -> Sender:
         return Sender(self._rings[stream, group], replica)
@@ -200,14 +184,18 @@ class MemoryFabric(Fabric):
             found[stream.name] = found.get(stream.name, 0) + ring.carried
         for section, latest in self._weights.items():
             size = sum(tree_bytes(self.layout.structs[i]) for i in self.published[section])
-            found[f"cells of {section.fragment.id}"] = (
-                found.get(f"cells of {section.fragment.id}", 0) + latest.version * size
-            )
+            name = f"cells of {section.fragment.id}"
+            found[name] = found.get(name, 0) + latest.version * size
         for store in self.sections.graph.stores.values():
             passes = self.ledger.passes[list(self.sections.filler(store).places)].sum()
             number = self.sections.filler(store).fragment.replicas
             found[store.fill.id] = int(passes) * tree_bytes(store.struct) // number
         return found
+
+    def stored(self) -> tuple[int, int]:
+        """Collecting passes that are stored by all, and environment steps stored so far."""
+        passes = self.ledger.passes[[place for section in self.sections.fillers for place in section.places]]
+        return int(passes.min()), int(passes.sum()) * self.sections.graph.collected // len(passes)
 
     def save(self, flat: Sequence[Any]) -> None:
         """Publish all cells: the initial state of every learner and reader."""
@@ -230,14 +218,13 @@ class MemoryFabric(Fabric):
         ledger.begun[:] = ledger.passes[:] = passes
         ledger.applied[:] = passes * self.sections.plan.shares
         for section in self.sections.learning:
-            assert section.domain is not None
             ledger.learned[list(section.places)] = learned[section.domain.index]
         for (stream, _), ring in self._rings.items():
             if stream.source.domain == "collect":
                 ring.restart(passes)
             else:
                 domain = self.part.domain_of[stream.source.id]
-                repeat = next(s.repeat for s in self.sections.learning if s.domain and s.domain.index == domain)
+                repeat = next(s.repeat for s in self.sections.learning if s.domain.index == domain)
                 ring.restart(learned[domain] // repeat)
         for queue in self._gradients:
             queue.restart(0)

@@ -215,6 +215,11 @@ class Graph:
     def by_id(self) -> dict[str, Node]:
         return {node.id: node for node in self.nodes}
 
+    @cached_property
+    def width(self) -> dict[str, int]:
+        """The number of arrays that each node outputs."""
+        return {node.id: len(jax.tree.leaves(node.output)) for node in self.nodes}
+
     def where(self, **wanted: Any) -> tuple[Node, ...]:
         """The nodes with these attribute values: `where(role="acting")`."""
         return tuple(n for n in self.nodes if all(getattr(n, name) == value for name, value in wanted.items()))

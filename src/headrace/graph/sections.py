@@ -22,8 +22,8 @@ class Section:
     nodes: tuple[Node, ...]
     first: int
     """Index of its first replica among the replicas of all collecting, or all learning, sections."""
-    domain: Domain | None = None
-    """The learning domain; None for collecting."""
+    domain: Domain = None  # type: ignore[assignment]
+    """The learning domain; a collecting section has none."""
 
     @property
     def places(self) -> range:
@@ -71,35 +71,22 @@ class Sections:
     def __init__(self, plan: Plan):
         self.plan = plan
         self.graph = plan.graph
-        self.collecting = self._collecting()
-        self.learning = self._learning()
+        self.collecting = self._sections(self.graph.where(domain="collect"))
+        self.learning: list[Section] = []
+        for domain in self.graph.domains:
+            self.learning += self._sections(domain.nodes, domain)
         self.streams = self._streams()
 
-    def _nodes(self, fragment: Fragment, among: Iterable[Node]) -> tuple[Node, ...]:
-        return tuple(node for node in among if node.id in fragment.nodes)
-
-    def _collecting(self) -> list[Section]:
-        made: list[Section] = []
-        first = 0
-        for fragment in self.plan.fragments:
-            if nodes := self._nodes(fragment, self.graph.where(domain="collect")):
-                made.append(Section(fragment, nodes, first))
-                first += fragment.replicas
-        return made
-
-    def _learning(self) -> list[Section]:
-        """In the loop's order: by their first node that writes, or else by their last node."""
-        found = [
-            (fragment, nodes, domain)
-            for domain in self.graph.domains
-            for fragment in self.plan.fragments
-            if (nodes := self._nodes(fragment, domain.nodes))
-        ]
-        found.sort(key=lambda one: (one[2].index, _turn(one[1])))
-        made: list[Section] = []
-        first = 0
-        for fragment, nodes, domain in found:
-            made.append(Section(fragment, nodes, first, domain))
+    def _sections(self, among: Sequence[Node], *domain: Domain) -> list[Section]:
+        """Those of a learning domain in the loop's order: by their first node that writes, or else by their last."""
+        parts = [(fragment, tuple(n for n in among if n.id in fragment.nodes)) for fragment in self.plan.fragments]
+        found = [part for part in parts if part[1]]
+        if domain:
+            found.sort(key=lambda one: next((node.index for node in one[1] if node.writes), one[1][-1].index))
+        first = sum(section.fragment.replicas for section in self.learning) if domain else 0
+        made = []
+        for fragment, nodes in found:
+            made.append(Section(fragment, nodes, first, *domain))
             first += fragment.replicas
         return made
 
@@ -148,10 +135,6 @@ class Sections:
     def writer_of(self, cell: str) -> Section | None:
         """The section that writes a cell."""
         return next((section for section in self.learning if cell in section.written), None)
-
-
-def _turn(nodes: Sequence[Node]) -> int:
-    return next((node.index for node in nodes if node.writes), nodes[-1].index)
 
 
 def segments(nodes: Sequence[Node], received: Iterable[str], sent: Iterable[str]) -> list[list[Node]]:

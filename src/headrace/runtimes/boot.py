@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import IO, Any, NoReturn, Protocol
+from typing import IO, Any, NoReturn
 
 from headrace.runtimes import first
-from headrace.runtimes.template import Template
+from headrace.runtimes.template import Copy, Template
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -45,16 +45,12 @@ def present_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-class ProcessHandle(Protocol):
-    """A process that was started, as `subprocess.Popen` has it."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def returncode(self) -> int | None: ...
-    def poll(self) -> int | None: ...
-    def wait(self, timeout: float | None = None) -> int: ...
-    def kill(self) -> None: ...
+def free_port() -> int:
+    """A port of this machine that nobody uses."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        number: int = found.getsockname()[1]
+        return number
 
 
 def start(
@@ -68,7 +64,7 @@ def start(
     errors: IO[bytes],
     fds: Sequence[int] = (),
     session: bool = False,
-) -> ProcessHandle:
+) -> subprocess.Popen[bytes] | Copy:
     """Run `module.main()` in a process of its own, on these cores, with `threads` threads for computations. It inherits
     `fds`, and has a session of its own if asked for."""
     placed = {"HEADRACE_CORES": ",".join(str(core) for core in cores), "HEADRACE_NICE": str(nice)}
@@ -100,11 +96,7 @@ def prepare_template() -> None:
 def _environment(threads: int) -> dict[str, str]:
     flags = os.environ.get("XLA_FLAGS", "") + (" --xla_cpu_multi_thread_eigen=false" if threads == 1 else "")
     budgets = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    more = {
-        "PYTHONPATH": os.pathsep.join(_path()),
-        "XLA_FLAGS": flags.strip(),
-        WORKER: "1",
-    }
+    more = {"PYTHONPATH": os.pathsep.join(_path()), "XLA_FLAGS": flags.strip(), WORKER: "1"}
     return os.environ | budgets | more
 
 
@@ -117,18 +109,11 @@ def _popen(
 ) -> subprocess.Popen[bytes]:
     # -P: modules are found as in this process, not in the current folder first.
     words = [sys.executable, "-P", first.__file__, what, str(os.getpid())]
-    with _uninterrupted():
-        return subprocess.Popen(words, env={**environment, **variables}, stdin=subprocess.DEVNULL, **popen)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Block Ctrl-C: processes started meanwhile inherit that, until they ignore it themselves."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # Ctrl-C is blocked: the process inherits that, until it ignores it itself.
+    masks = hasattr(signal, "pthread_sigmask")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masks else ()
     try:
-        yield
+        return subprocess.Popen(words, env={**environment, **variables}, stdin=subprocess.DEVNULL, **popen)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if masks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -16,24 +16,25 @@ import numpy as np
 
 from headrace.compile.cells import CellLayout, cached_program, make_cells
 from headrace.compile.programs import Programs
-from headrace.compile.replicas import averaging, over_replicas, replica_graph
+from headrace.compile.replicas import learning_together, replica_graph
 from headrace.compile.rng import PassRng
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import HostEnv, make
 from headrace.exec.apply import Applier, GradientWorker
-from headrace.exec.cells import Cells
-from headrace.exec.collect import Collect, Pass
+from headrace.exec.cells import Cells, Workspace
+from headrace.exec.collect import Collect
 from headrace.exec.group import Group, mesh_of
+from headrace.exec.lane import Pass
 from headrace.exec.learn import Learn
 from headrace.fabric.memory import local
 from headrace.graph import Plan
 from headrace.graph.sections import Section, Sections
 from headrace.runtimes.base import PLAIN, Options, Runtime
-from headrace.runtimes.hosted import hosted
+from headrace.runtimes.hosted import replica_envs
 from headrace.runtimes.progress import Progress
 from headrace.runtimes.pure import Pure
-from headrace.runtimes.stored import resume_point, stored_contents, stored_fill
+from headrace.runtimes.stored import resume, stored_contents
 from headrace.runtimes.watch import Watch
 
 
@@ -60,32 +61,26 @@ class Inline(Runtime):
         self.watch = Watch(plan.graph, options.on_divergence)
         self.sections = sections = Sections(plan)
         self.fabric = local(sections, self.graph, self.layout)
-        programs = Programs(self.graph, self.layout)
+        workspace = Workspace(self.fabric, Programs(self.graph, self.layout), self.cells_held, seed, self.jit)
 
         def envs(section: Section) -> list[HostEnv]:
-            if not any(node.kind == "env" for node in section.nodes):
-                return []
-            number = plan.graph.spec.num_envs // (sections.groups * section.fragment.replicas)
-            return [hosted(make(env, number)) for _ in range(sections.groups)]
+            return replica_envs(env, sections) if any(node.kind == "env" for node in section.nodes) else []
 
         self.collects = [
-            Collect(section, replica, self.fabric, programs, self.cells_held, envs(section), seed, self.jit)
+            Collect(workspace, section, replica, envs(section))
             for section in sections.collecting
             for replica in range(section.fragment.replicas)
         ]
         for collect in self.collects:
             collect.start(0)
         self.learns = [
-            Learn(section, replica, self.fabric, programs, self.cells_held, seed, self.watch.take, self.jit)
+            Learn(workspace, section, replica, self.watch.take)
             for section in sections.learning
             for replica in range(section.fragment.replicas)
         ]
-        self.workers = [
-            GradientWorker(learn, self.fabric, learn.replica, self.jit)
-            for learn in (self.learns if plan.gradients == "apply" else ())
-        ]
+        self.workers = [GradientWorker(learn) for learn in (self.learns if plan.gradients == "apply" else ())]
         if self.workers:
-            self.applier = Applier(self.fabric, programs, self.cells_held, self.watch.take, self.jit)
+            self.applier = Applier(workspace, self.watch.take)
         if plan.gradients == "reduce" and plan.shares > 1:
             self._join()
 
@@ -94,10 +89,8 @@ class Inline(Runtime):
         number, mesh = self.plan.shares, mesh_of(self.plan.shares)
         self.group = Group(mesh) if mesh is not None else None
 
-        def many(program: Callable[..., Any]) -> Callable[..., Any]:
-            whole = over_replicas(averaging(program), number, (None, 0, PassRng(0, None)), None, mesh)
-            made: Callable[..., Any] = self.jit(whole, donate_argnums=0)
-            return made
+        def many(program: Callable[..., Any]) -> Any:
+            return self.jit(learning_together(program, number, mesh), donate_argnums=0)
 
         self.joined = [
             cached_program(self.graph, ("joined", i, number, self.jit), partial(many, learn.segments[0].program))
@@ -164,7 +157,7 @@ class Inline(Runtime):
                 if self.plan.shares > 1:
                     self._learn_as_one(own, self.joined[domain.index])
                 else:
-                    self._turn_in_order([learn.run(repeat) for learn in own])
+                    self._turn([learn.run(repeat) for learn in own])
                 if any(learn.inward for learn in own):
                     jax.block_until_ready(self.cells_held.flat)  # before its input buffers are overwritten
                 for learn in own:
@@ -172,15 +165,6 @@ class Inline(Runtime):
                 progress.count(domain.index, repeat, repeat * domain.frames)
                 did = True
         return did
-
-    def _turn_in_order(self, programs: Sequence[Pass]) -> None:
-        """Programs of one domain, one after the other where nothing flows between them within a pass."""
-        if self.sections.streams:
-            self._turn(programs)
-            return
-        for program in programs:
-            for ready in program:
-                assert ready()
 
     def _learn_as_one(self, own: Sequence[Learn], program: Callable[..., Any]) -> None:
         """One program of all replicas."""
@@ -223,12 +207,9 @@ class Inline(Runtime):
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.cells_held.flat = [jnp.asarray(leaf) for leaf in jax.tree.leaves(arrays["cells"])]
-        self.progress = resume_point(Progress(**values), self.plan.graph)
-        self.fabric.restart(self.progress.passes, self.progress.domains(len(self.plan.graph.domains)))
-        stored_fill(self.fabric, arrays, self.progress.passes)
+        self.progress = resume(self.fabric, arrays, values)
         for collect in self.collects:
-            for lane in collect.lanes:
-                lane.start(self.progress.passes)
+            collect.start(self.progress.passes)
 
     def close(self) -> None:
         for collect in self.collects:

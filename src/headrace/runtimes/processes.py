@@ -7,7 +7,6 @@ is exchanged through shared memory.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from dataclasses import asdict, replace
 from typing import Any
@@ -17,22 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from headrace.compile.cells import CellLayout, make_cells, optimiser_steps
-from headrace.compile.programs import Programs
-from headrace.compile.replicas import averaging, over_replicas, replica_graph
-from headrace.compile.rng import PassRng, bases
+from headrace.compile.replicas import prove, replica_graph
 from headrace.core.algorithm import Algorithm
 from headrace.core.cells import Cell
 from headrace.envs import recipe_json
-from headrace.errors import DivergenceError, FragmentError, PlanError, UsageError
+from headrace.errors import FragmentError, PlanError, UsageError
 from headrace.exec.group import APART
 from headrace.exec.pace import Pace
 from headrace.fabric.memory import MemoryFabric
 from headrace.fabric.results import Results
-from headrace.graph import Graph, Plan
+from headrace.graph import Plan
 from headrace.graph.plan import with_services
 from headrace.graph.sections import Sections
 from headrace.runtimes.base import PLAIN, Options, Runtime
-from headrace.runtimes.boot import prepare_template, present_cores
+from headrace.runtimes.boot import free_port, prepare_template, present_cores
 from headrace.runtimes.places import (
     Member,
     asked_services,
@@ -42,9 +39,9 @@ from headrace.runtimes.places import (
     training_members,
 )
 from headrace.runtimes.progress import Progress
-from headrace.runtimes.stored import resume_point, stored_contents, stored_fill
+from headrace.runtimes.stored import resume, stored_contents
 from headrace.runtimes.supervisor import GRACE, Process, Supervisor
-from headrace.runtimes.watch import GOES_ON
+from headrace.runtimes.watch import Watch
 from headrace.runtimes.worker import WorkerTask
 from headrace.services.evaluate import Score
 from headrace.settings.objects import object_path
@@ -88,7 +85,7 @@ class Processes(Runtime):
         self.read = np.zeros(len(self.ledger.finished), np.int64)
         self.group: tuple[str, int] | None = None
         self.scored = 0
-        self.told: set[str] = set()
+        self.watch = Watch(plan.graph, options.on_divergence)
         self.waiting: list[Member] = []
         self.before = self._counts()
 
@@ -168,8 +165,11 @@ class Processes(Runtime):
 
     def _look(self) -> None:
         """Update the progress, and replace processes that failed."""
-        self._take_over()
-        self._check_divergence()
+        self._count_passes()
+        self.progress.metrics = self.ledger.metrics()
+        self.progress.episodes += self.ledger.episodes(self.read)
+        for found in self.ledger.divergences():
+            self.watch.tell(found, self.progress)
         self.supervisor.look()
         loops = [process for process in self.processes if process.task.group is not None]
         if any(process.restart_at is not None for process in loops):
@@ -177,30 +177,13 @@ class Processes(Runtime):
         self.progress.notices += self.supervisor.notices
         self.supervisor.notices.clear()
 
-    def _take_over(self) -> None:
-        ledger, progress = self.ledger, self.progress
-        self._count_passes()
-        progress.metrics = dict(ledger.metrics())
-        progress.episodes += ledger.episodes(self.read)
-
-    def _check_divergence(self) -> None:
-        """End a run that has diverged, or add a notice once for each stage."""
-        for found in self.ledger.divergences():
-            if self.options.on_divergence == "stop":
-                raise DivergenceError(str(found))
-            if found.node.id not in self.told:
-                self.told.add(found.node.id)
-                self.progress.notices.append(GOES_ON.format(found))
-
     def _count_passes(self) -> None:
         ledger, progress, graph = self.ledger, self.progress, self.plan.graph
-        stored = ledger.passes[[place for section in self.sections.fillers for place in section.places]]
-        progress.passes = int(stored.min())
-        progress.env_steps = int(stored.sum()) * graph.collected // len(stored)
-        learned = [0] * len(graph.domains)
+        progress.passes, progress.env_steps = self.fabric.stored()
+        learned = []
         for domain in graph.domains:
             own = [place for s in self.sections.learning if s.domain is domain for place in s.places]
-            learned[domain.index] = int(ledger.learned[own].min())
+            learned.append(int(ledger.learned[own].min()))
         progress.learned_in, progress.learned = learned, sum(learned)
         frames = [domain.frames * self.plan.shares for domain in self.part.domains]
         progress.update_frames = sum(n * each for n, each in zip(learned, frames, strict=True))
@@ -342,16 +325,12 @@ class Processes(Runtime):
             process.task = replace(process.task, group=self.group)
             process.start()
 
-    def _same(self) -> None:
-        """Refuse replicas whose cells differ."""
-        digests = self.ledger.digests
-        if self.group is not None and self.processes and (digests != digests[0]).any():
-            raise FragmentError(APART)
-
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         self._pause_training()
         try:
-            self._same()
+            digests = self.ledger.digests
+            if self.group is not None and self.processes and (digests != digests[0]).any():
+                raise FragmentError(APART)
             flat = self.fabric.load(self.layout.flat(self.start))
             held = stored_contents(self.fabric)
             if self.processes:
@@ -361,10 +340,8 @@ class Processes(Runtime):
             self.ledger.pause(False)
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        self.progress = resume_point(Progress(**values), self.plan.graph)
         self.fabric.save(jax.tree.leaves(arrays["cells"]))
-        self.fabric.restart(self.progress.passes, self.progress.domains(len(self.plan.graph.domains)))
-        stored_fill(self.fabric, arrays, self.progress.passes)
+        self.progress = resume(self.fabric, arrays, values)
         self.ledger.updates[:] = optimiser_steps(self.cells())
         self._count_passes()
         self.before = self._counts()
@@ -400,32 +377,3 @@ def _check(plan: Plan, options: Options) -> None:
             f"policy '{plan.policy}' makes one program of the loop and its JAX environment, so there is nothing to run "
             "in processes of its own; use the inline runtime or another policy."
         )
-
-
-def prove(plan: Plan, part: Graph, cells: dict[str, Cell]) -> None:
-    """Refuse a loop whose replicas would not write the same cells."""
-    layout = CellLayout(cells)
-    rng = PassRng(np.stack([bases(part, 0, 0)] * plan.shares), np.uint32(0))
-    for domain in part.domains:
-        learn = Programs(part, layout).one_pass([node for node in domain.nodes if node.kind == "stage"])
-        values = {node.id: jax.tree.leaves(node.output) for node in domain.sources}
-        data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((plan.shares, *leaf.shape), leaf.dtype), values)
-        axes: Any = (None, 0, PassRng(0, None))
-        try:
-            jax.eval_shape(over_replicas(averaging(learn), plan.shares, axes, None), layout.flat(cells), data, rng)
-        except ValueError as error:
-            if "out_axes" not in str(error):
-                raise
-            raise PlanError(
-                f"policy '{plan.policy}' has replicas learn as one, but a stage of {plan.graph.algorithm} writes a "
-                "cell from what one replica alone has seen; average that with headrace.core.averaged, or use another "
-                "policy."
-            ) from None
-
-
-def free_port() -> int:
-    """A port of this machine that nobody uses."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        number: int = found.getsockname()[1]
-        return number

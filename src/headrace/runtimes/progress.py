@@ -29,13 +29,8 @@ class Progress:
 
     def counters(self) -> dict[str, Any]:
         """The counters that a checkpoint keeps."""
-        return {
-            "env_steps": self.env_steps,
-            "passes": self.passes,
-            "learned": self.learned,
-            "update_frames": self.update_frames,
-            **({"learned_in": list(self.learned_in)} if len(self.learned_in) > 1 else {}),
-        }
+        names = ["env_steps", "passes", "learned", "update_frames", *["learned_in"] * (len(self.learned_in) > 1)]
+        return {name: getattr(self, name) for name in names}
 
     def count(self, domain: int, passes: int, frames: int) -> None:
         """Count learning passes of a domain, and their update frames."""

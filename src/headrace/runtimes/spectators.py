@@ -39,7 +39,7 @@ def evaluate(worker: Worker) -> None:
             if not worker.sleep(time.monotonic() + 0.05):
                 break
             continue
-        last, began, first = _steps(worker), time.process_time(), evaluator is None
+        last, began, first = worker.fabric.stored()[1], time.process_time(), evaluator is None
         cells = layout.cells(mirror.flat)
         if evaluator is None:
             worker.suspend_watchdog()
@@ -122,19 +122,13 @@ def _play_newest(worker: Worker, viewer: Viewer, mirror: Cells) -> None:
 def _video(worker: Worker, fps: float) -> Video:
     folder = Path(worker.options.videos)
     folder.mkdir(parents=True, exist_ok=True)
-    return Video(folder / f"{_steps(worker):012d}.{worker.options.record_format}", fps)
+    return Video(folder / f"{worker.fabric.stored()[1]:012d}.{worker.options.record_format}", fps)
 
 
 def _has_news(worker: Worker, last: int) -> bool:
     """Whether there is something new to evaluate since `last` time."""
-    return bool(worker.ledger.learned.min() > 0) and _steps(worker) - last >= (worker.options.eval_every or 1)
-
-
-def _steps(worker: Worker) -> int:
-    """Environment steps collected so far."""
-    sections = worker.fabric.sections
-    stored = worker.ledger.passes[[place for section in sections.fillers for place in section.places]]
-    return int(stored.sum()) * worker.graph.collected // len(stored)
+    steps = worker.fabric.stored()[1] - last
+    return bool(worker.ledger.learned.min() > 0) and steps >= (worker.options.eval_every or 1)
 
 
 def _rest(worker: Worker, began: float) -> float:

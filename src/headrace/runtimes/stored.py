@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.fabric.memory import MemoryFabric
-from headrace.graph import Graph
 from headrace.runtimes.progress import Progress
 
 
@@ -19,21 +18,18 @@ def stored_contents(fabric: MemoryFabric) -> dict[str, Any]:
     return found
 
 
-def resume_point(progress: Progress, graph: Graph) -> Progress:
-    """The progress to resume from: trajectories not yet learned from are not in a checkpoint."""
+def resume(fabric: MemoryFabric, arrays: dict[str, Any], values: dict[str, Any]) -> Progress:
+    """Restore the stores and all counters from a checkpoint; returns the progress to resume from."""
+    graph, shares, progress = fabric.sections.graph, fabric.sections.plan.shares, Progress(**values)
     learned = progress.domains(len(graph.domains))
-    for domain in graph.domains:
+    for domain in graph.domains:  # trajectories not yet learned from are not in a checkpoint
         if not domain.fused and progress.passes > domain.needed(learned[domain.index]):
             progress.passes = domain.needed(learned[domain.index])
             progress.env_steps = progress.passes * graph.collected
-    return progress
-
-
-def stored_fill(fabric: MemoryFabric, arrays: dict[str, Any], passes: int) -> None:
-    """Restore the stores from a checkpoint, after `passes` collecting passes."""
-    shares = fabric.sections.plan.shares
+    fabric.restart(progress.passes, learned)
     for name in fabric.part.stores:
         held = arrays.get(name)
         for replica in range(shares):
             own = held if shares == 1 or held is None else held[str(replica)]
-            fabric.store(name, replica).fill(own, passes)
+            fabric.store(name, replica).fill(own, progress.passes)
+    return progress

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.compile.reports import Report, find_divergence, metric_names, metrics_by_name
+from headrace.compile.reports import Divergence, Report, find_divergence, metric_names, metrics_by_name
 from headrace.errors import DivergenceError
 from headrace.graph import Graph, Node
 from headrace.runtimes.progress import Progress
-
-GOES_ON = "{}; training goes on (--on-divergence warn)."
-"""Added to the notice of a divergence that does not end the run."""
 
 
 class Watch:
@@ -30,11 +27,14 @@ class Watch:
         """Update the metrics; a run that has diverged raises, or goes on with a notice."""
         for nodes, report, first in self.pending:
             progress.metrics |= metrics_by_name(nodes, report, self.names)
-            found = find_divergence(nodes, report, first)
-            if found is None or found.node.id in self.told:
-                continue
-            if self.on_divergence == "stop":
-                raise DivergenceError(str(found))
-            self.told.add(found.node.id)
-            progress.notices.append(GOES_ON.format(found))
+            self.tell(find_divergence(nodes, report, first), progress)
         self.pending.clear()
+
+    def tell(self, found: Divergence | None, progress: Progress) -> None:
+        """End a run that has diverged, or add a notice once for each stage."""
+        if found is None or found.node.id in self.told:
+            return
+        if self.on_divergence == "stop":
+            raise DivergenceError(str(found))
+        self.told.add(found.node.id)
+        progress.notices.append(f"{found}; training goes on (--on-divergence warn).")

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from headrace.compile.cells import CellLayout, cell_shapes
 from headrace.compile.replicas import replica_graph
 from headrace.compile.reports import Report, find_divergence
 from headrace.core.algorithm import Algorithm
-from headrace.envs import HostEnv, Recipe, make
+from headrace.envs import Recipe
 from headrace.errors import EnvError, HeadraceError, sentence
 from headrace.exec.runner import Runner
 from headrace.fabric.memory import MemoryFabric
@@ -30,7 +31,7 @@ from headrace.graph.sections import Sections
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.base import Options
 from headrace.runtimes.boot import end
-from headrace.runtimes.hosted import hosted
+from headrace.runtimes.hosted import replica_envs
 from headrace.runtimes.places import jax_device
 from headrace.settings.objects import load_object
 from headrace.settings.values import from_json
@@ -120,18 +121,12 @@ class Worker:
         with jax.default_device(jax_device(device, [device])):
             fragment = next((one for one in self.plan.fragments if one.id == self.task.fragment), None)
             if fragment is not None:
-                Runner(self, fragment, self.task.replica, self.environments).run()
+                Runner(self, fragment, self.task.replica, partial(replica_envs, self.env, self.fabric.sections)).run()
             else:
                 # Imported here: a sampler does not need rendering.
                 from headrace.runtimes.spectators import SERVE
 
                 SERVE[self.task.fragment](self)
-
-    def environments(self) -> list[HostEnv]:
-        """The environments of this replica, a set for each group."""
-        groups = self.fabric.sections.groups
-        number = self.graph.spec.num_envs // (groups * self.plan.collector.replicas)
-        return [hosted(make(self.env, number)) for _ in range(groups)]
 
     def alive(self) -> bool:
         """Whether to go on; asking is a heartbeat."""

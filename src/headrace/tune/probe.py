@@ -26,7 +26,7 @@ from headrace.compile.programs import Programs
 from headrace.core.algorithm import Algorithm
 from headrace.envs import HostEnv, Recipe, describe_env, make
 from headrace.errors import HeadraceError, sentence
-from headrace.exec.cells import Cells
+from headrace.exec.cells import Cells, Workspace
 from headrace.exec.collect import Collect
 from headrace.exec.learn import Learn
 from headrace.fabric.base import Fabric
@@ -142,7 +142,8 @@ def collect_until(watch: Stopwatch, graph: Graph, programs: Programs, flat: list
     samplers = graph.spec.num_envs // env.spec.num_envs
     memory = memory_for(graph, programs, Fragment("collect", nodes, replicas=samplers))
     with closing(env), suppress(Enough):
-        collect = Collect(memory.sections.collecting[0], 0, memory, programs, Cells(flat), [env], 0, stepping=watch)
+        workspace = Workspace(memory, programs, Cells(flat), seed=0)
+        collect = Collect(workspace, memory.sections.collecting[0], 0, [env], watch)
         collect.start(0)
         for number in count():
             for _ in collect.run(number):
@@ -177,7 +178,8 @@ def learners(task: Task, graph: Graph, programs: Programs, cells: Cells) -> list
     for name, stored in graph.stores.items():
         fill(memory.store(name, 0), stored.struct)
     sections = [memory.sections.of(fragment)[1][0] for fragment in fragments]
-    return [Learn(section, 0, memory, programs, cells, 0, lambda *report: None) for section in sections]
+    workspace = Workspace(memory, programs, cells, seed=0)
+    return [Learn(workspace, section, 0, lambda *report: None) for section in sections]
 
 
 def learn_until(watch: Stopwatch, learner: Learn, repeat: int) -> None:
