@@ -18,7 +18,7 @@ from headrace.envs import recipe_json
 from headrace.nets import MLP
 from headrace.settings.objects import object_path
 from headrace.settings.values import to_json
-from headrace.tune.probe import Task, prepare
+from headrace.tune.probe import ProbeTask, prepare
 
 SETTINGS = {"num_envs": 2, "warmup": 16, "batch_size": 4, "hidden": (4,), "replay_capacity": 100}
 OBS = np.ones(4, np.float32)
@@ -112,12 +112,13 @@ def test_environments_that_were_only_looked_at_are_closed(tmp_path):
     assert Counted.opened == 0
     algorithm = headrace.DQN(**SETTINGS)
     prepare(
-        Task(
+        ProbeTask(
             role="learn",
             threads=1,
             algorithm=object_path(headrace.DQN),
             settings=to_json(algorithm.config),
             env=recipe_json(Counted),
+            spec=run.graph.spec.to_json(),
             fragments=[],
             parent=0,
         )

@@ -21,7 +21,7 @@ from headrace.policies import POLICIES
 from headrace.tune import Choice, cached, tune
 from headrace.tune.measure import costs
 from headrace.tune.model import Costs
-from headrace.tune.probe import Task
+from headrace.tune.probe import ProbeTask
 from headrace.tune.timing import Moment
 
 SMALL = {"hidden": (16,), "batch_size": 32, "warmup": 200, "replay_capacity": 2000}
@@ -145,9 +145,9 @@ class Fake:
     """In place of the probes: costs in proportion to the work, less with every thread and every pass fused."""
 
     def __init__(self) -> None:
-        self.groups: list[list[Task]] = []
+        self.groups: list[list[ProbeTask]] = []
 
-    def __call__(self, groups: list[list[Task]], until: float) -> tuple[Costs, list[str]]:
+    def __call__(self, groups: list[list[ProbeTask]], until: float) -> tuple[Costs, list[str]]:
         self.groups = groups
         lines: list[dict[str, object]] = []
         for task in (task for group in groups for task in group):
@@ -163,7 +163,7 @@ class Fake:
         return [[(task.role, task.threads, task.cores) for task in group] for group in self.groups]
 
     @property
-    def sampler(self) -> Task:
+    def sampler(self) -> ProbeTask:
         return self.groups[0][0]
 
 

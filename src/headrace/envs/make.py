@@ -21,6 +21,7 @@ from headrace.envs.envpool_env import EnvPoolEnv
 from headrace.envs.gymnasium_env import GymnasiumEnv
 from headrace.envs.gymnax_env import make_gymnax
 from headrace.envs.ids import suggest
+from headrace.envs.jax_env import HostedJaxEnv
 from headrace.envs.pettingzoo_env import PettingZooEnv, is_parallel, make_pettingzoo
 from headrace.envs.recipe import Recipe, env_id, recipe
 from headrace.envs.stepped import quiet
@@ -82,6 +83,12 @@ def make(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv | JaxE
     except ConfigError:  # the module has no such name, so it is an id
         return _make_gymnasium(_registered(rest, named), named, num_envs, kwargs, options)
     return _call(function, named, num_envs, kwargs, options)
+
+
+def make_host(env: EnvLike, num_envs: int, *, render: bool = False) -> HostEnv:
+    """`num_envs` environments that are stepped from the host, whatever they are written in."""
+    made = make(env, num_envs, render=render)
+    return HostedJaxEnv(made) if isinstance(made, JaxEnv) else made
 
 
 def describe_env(env: EnvLike, num_envs: int) -> types.EnvSpec:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.symbols import Ref
-from headrace.envs import HostEnv
+from headrace.envs import HostEnv, make_host
 from headrace.exec.cells import Workspace
 from headrace.exec.lane import Call, Lane, Pass, PassOperation
 from headrace.graph.ir import Node
-from headrace.graph.sections import Section, kept_steps, refs_of, segments, wanted_of
+from headrace.graph.sections import Section, Sections, kept_steps, refs_of, segments, wanted_of
 
 
 class Collect:
@@ -162,3 +162,9 @@ class Collect:
         for lane in self.lanes:
             if lane.env is not None:
                 lane.env.close()
+
+
+def replica_envs(env: Any, sections: Sections) -> list[HostEnv]:
+    """The environments of one replica of the fragment that steps them, a set for each group."""
+    number = sections.graph.spec.num_envs // (sections.groups * sections.plan.collector.replicas)
+    return [make_host(env, number) for _ in range(sections.groups)]

@@ -131,6 +131,21 @@ class Plan:
         found = (c for c in self.cuts if (c.source, c.target, c.what) == (edge.source, edge.target, edge.what))
         return next(found, None)
 
+    def placement(self) -> dict[str, Any]:
+        """Everything but the graph, as plain JSON values."""
+        parts: dict[str, Any] = {"fragments": self.fragments, "cuts": self.cuts, "services": self.services}
+        return {"policy": self.policy} | {name: [dataclasses.asdict(one) for one in of] for name, of in parts.items()}
+
+    @staticmethod
+    def from_json(graph: Graph, placement: dict[str, Any]) -> Plan:
+        """The plan of a graph with this placement."""
+
+        def read(fragments: list[dict[str, Any]]) -> tuple[Fragment, ...]:
+            return tuple(Fragment(**f | {"nodes": tuple(f["nodes"]), "cores": tuple(f["cores"])}) for f in fragments)
+
+        policy, fragments, cuts, services = placement.values()
+        return Plan(graph, policy, read(fragments), tuple(Cut(**cut) for cut in cuts), read(services))
+
     def to_json(self) -> dict[str, Any]:
         """The plan as plain JSON values."""
         return {

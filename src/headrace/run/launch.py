@@ -23,7 +23,7 @@ from headrace.core.algorithm import Algorithm
 from headrace.draw.words import asked_words
 from headrace.envs import recipe
 from headrace.errors import CallbackError, CheckpointError, DivergenceError, HeadraceError, UsageError
-from headrace.graph import Plan
+from headrace.graph import Graph, Plan
 from headrace.machine import Machine, keep_compiled, require_memory
 from headrace.run import checkpoint
 from headrace.run.callbacks import Callback, Callbacks, check_callbacks
@@ -108,7 +108,7 @@ def training(
         raise UsageError("--view and --record-every need a process of their own; use the processes runtime.")
     say = (lambda text: None) if progress is False else _say
     asked, given = made, dict[str, Any](replicas=config.replicas, staleness=config.staleness)
-    chosen = auto.choose(made, env, say=say, **given) if config.policy == "auto" else config.policy
+    chosen = auto.choose(made, env, graph, say=say, **given) if config.policy == "auto" else config.policy
     # Refused, if it is, before anything is measured.
     whole = distribute(graph, chosen, **given)
     if config.policy == "auto":
@@ -120,7 +120,7 @@ def training(
     choice = None if config.tuned is None else Choice.from_json(config.tuned)
     tunes = tune and NO_TUNE not in os.environ and RUNTIMES[config.runtime].spawns and tunable(whole, config.policy)
     if choice is None and resume is None and tunes:
-        choice = tuned(made, env, config.policy, say=say, **given)
+        choice = tuned(made, env, config.policy, graph=graph, say=say, **given)
         made = choice.settle(made)
         config = replace(config, settings=algorithm_record(made)[1], replicas=choice.replicas, tuned=choice.to_json())
         graph = graphs.trace(made, graph.spec.with_envs(made.config.num_envs))
@@ -255,17 +255,20 @@ def tuned(
     replicas: int | None = None,
     staleness: int | None = None,
     seconds: float = 20.0,
+    graph: Graph | None = None,
     anew: bool = False,
     say: Callable[[str], Any] = print,
 ) -> Choice:
     """What the tuner chooses for this machine: as remembered, or measured (always measured with `anew`)."""
     machine = Machine.detect()
-    policy = policy or default_policy(trace(algorithm, env))
+    graph = graph or trace(algorithm, env)
+    policy = policy or default_policy(graph)
     found = None if anew else cached(algorithm, env, policy, machine, replicas, staleness)
     if found is not None:
         say(f"tuned before: {found}")
         return found
-    return run_tuner(algorithm, env, policy, machine, seconds=seconds, replicas=replicas, staleness=staleness, say=say)
+    asked = {"replicas": replicas, "staleness": staleness}
+    return run_tuner(algorithm, env, policy, machine, seconds=seconds, graph=graph, say=say, **asked)
 
 
 def _refined(

@@ -23,7 +23,7 @@ from headrace.core.cells import Cell
 from headrace.envs import HostEnv, make
 from headrace.exec.apply import Applier, GradientWorker
 from headrace.exec.cells import Cells, Workspace
-from headrace.exec.collect import Collect
+from headrace.exec.collect import Collect, replica_envs
 from headrace.exec.group import Group, mesh_of
 from headrace.exec.lane import Pass
 from headrace.exec.learn import Learn
@@ -31,7 +31,6 @@ from headrace.fabric.memory import local
 from headrace.graph import Plan
 from headrace.graph.sections import Section, Sections
 from headrace.runtimes.base import PLAIN, Options, Runtime
-from headrace.runtimes.hosted import replica_envs
 from headrace.runtimes.progress import Progress
 from headrace.runtimes.pure import Pure
 from headrace.runtimes.stored import resume, stored_contents

@@ -56,7 +56,13 @@ class Processes(Runtime):
     """Runs a plan in processes of its own."""
 
     def __init__(self, plan: Plan, algorithm: Algorithm[Any], env: Any, seed: int, options: Options = PLAIN):
-        _check(plan, options)
+        if options.debug:
+            raise UsageError("--debug needs the inline runtime, where print and breakpoint() reach you.")
+        if plan.one_program:
+            raise PlanError(
+                f"policy '{plan.policy}' makes one program of the loop and its JAX environment, so there is nothing to "
+                "run in processes of its own; use the inline runtime or another policy."
+            )
         plan = with_services(plan, asked_services(options))
         self.plan, self.algorithm, self.env, self.seed, self.options = plan, algorithm, env, seed, options
         self.evaluates = options.evaluate
@@ -95,7 +101,6 @@ class Processes(Runtime):
         return self.supervisor.processes
 
     def _launch(self, members: list[Member]) -> None:
-        """Start some processes."""
         everybody = [*training_members(self.plan), *service_members(self.plan)]
         grouped = self.plan.gradients == "reduce" and self.plan.shares > 1
         if grouped and self.group is None:
@@ -111,10 +116,7 @@ class Processes(Runtime):
                 env=recipe_json(self.env),
                 spec=self.plan.graph.spec.to_json(),
                 seed=self.seed,
-                policy=self.plan.policy,
-                fragments=[asdict(fragment) for fragment in self.plan.fragments],
-                cuts=[asdict(cut) for cut in self.plan.cuts],
-                services=[asdict(service) for service in self.plan.services],
+                plan=self.plan.placement(),
                 memory=dict(self.memory.description),
                 options=asdict(self.options),
                 parent=os.getpid(),
@@ -159,9 +161,8 @@ class Processes(Runtime):
         step = self._steps(process)
         if step is None:
             return f"{process.name} hangs"
-        if not step:
-            return f"'{process.task.env['env']}' does not come back from its first reset in {process.name}"
-        return f"'{process.task.env['env']}' does not come back from step {step} in {process.name}"
+        where = f"step {step}" if step else "its first reset"
+        return f"'{process.task.env['env']}' does not come back from {where} in {process.name}"
 
     def _look(self) -> None:
         """Update the progress, and replace processes that failed."""
@@ -222,12 +223,9 @@ class Processes(Runtime):
         if newer is None:
             return None
         self.scored, (table, (version, steps), *arrays) = newer
-        actor: dict[str, Any] = {}
-        for bound in self.plan.graph.play.reads:
-            like = self.plan.graph.cells[bound.cell]
-            count = len(jax.tree.leaves(like))
-            actor[bound.cell] = jax.tree.unflatten(jax.tree.structure(like), arrays[:count])
-            arrays = arrays[count:]
+        cells = {bound.cell: self.plan.graph.cells[bound.cell] for bound in self.plan.graph.play.reads}
+        modules = jax.tree.unflatten(jax.tree.structure(list(cells.values())), arrays)
+        actor = dict(zip(cells, modules, strict=True))
         lengths = tuple(int(n) for n in table[1])
         successes = tuple(table[2][~np.isnan(table[2])].tolist())
         return Score(tuple(table[0].tolist()), lengths, int(version), int(steps), actor, successes)
@@ -366,14 +364,3 @@ class Processes(Runtime):
     def close(self) -> None:
         self.stop(at_once=True)
         self.memory.close()
-
-
-def _check(plan: Plan, options: Options) -> None:
-    """Refuse what cannot run in processes."""
-    if options.debug:
-        raise UsageError("--debug needs the inline runtime, where print and breakpoint() reach you.")
-    if plan.one_program:
-        raise PlanError(
-            f"policy '{plan.policy}' makes one program of the loop and its JAX environment, so there is nothing to run "
-            "in processes of its own; use the inline runtime or another policy."
-        )

@@ -22,16 +22,15 @@ from headrace.compile.reports import Report, find_divergence
 from headrace.core.algorithm import Algorithm
 from headrace.envs import Recipe
 from headrace.errors import EnvError, HeadraceError, sentence
+from headrace.exec.collect import replica_envs
 from headrace.exec.runner import Runner
 from headrace.fabric.memory import MemoryFabric
 from headrace.fabric.results import Results
-from headrace.graph import Graph, Node, Plan, trace
-from headrace.graph.plan import Cut, Fragment
+from headrace.graph import Node, Plan, trace
 from headrace.graph.sections import Sections
 from headrace.machine import compute_at_once, keep_compiled
 from headrace.runtimes.base import Options
 from headrace.runtimes.boot import end
-from headrace.runtimes.hosted import replica_envs
 from headrace.runtimes.places import jax_device
 from headrace.settings.objects import load_object
 from headrace.settings.values import from_json
@@ -60,10 +59,8 @@ class WorkerTask:
     spec: dict[str, Any]
     """What the environment is, as JSON: only those who step it need to make one."""
     seed: int
-    policy: str
-    fragments: list[dict[str, Any]]
-    cuts: list[dict[str, Any]]
-    services: list[dict[str, Any]]
+    plan: dict[str, Any]
+    """Policy, fragments, cuts and services, as JSON."""
     memory: dict[str, Any]
     options: dict[str, Any]
     parent: int
@@ -73,15 +70,11 @@ class WorkerTask:
     def to_json(self) -> str:
         return json.dumps(asdict(self), default=lambda number: number.item())
 
-    @staticmethod
-    def from_json(text: str) -> WorkerTask:
-        return WorkerTask(**json.loads(text))
-
 
 def main() -> int:
     """Do the task; exit code 0 when told to stop, 2 for a mistake of the user's, 1 for anything else."""
     compute_at_once()
-    task = WorkerTask.from_json(os.environ.pop(TASK))
+    task = WorkerTask(**json.loads(os.environ.pop(TASK)))
     try:
         Worker(task).run()
     except EnvError as error:  # it may succeed next time: the supervisor decides
@@ -107,7 +100,7 @@ class Worker:
         algorithm = kind(from_json(kind.config_type, task.settings))
         self.env = Recipe.from_json(task.env)
         self.graph = graph = trace(algorithm, EnvSpec.from_json(task.spec))
-        self.plan = _placed(task, graph)
+        self.plan = Plan.from_json(graph, task.plan)
         self.part = replica_graph(self.plan, algorithm)
         layout = CellLayout(cell_shapes(algorithm, graph))
         arena = Memory.attach(task.memory).arena()
@@ -127,11 +120,6 @@ class Worker:
                 from headrace.runtimes.spectators import SERVE
 
                 SERVE[self.task.fragment](self)
-
-    def alive(self) -> bool:
-        """Whether to go on; asking is a heartbeat."""
-        self.ledger.beat(self.who)
-        return os.getppid() == self.task.parent and not self.ledger.stopping
 
     def ran_play(self) -> None:
         """Say that the nodes of `play` were run here."""
@@ -167,8 +155,9 @@ class Worker:
             sys.exit(0)
 
     def over(self) -> bool:
-        """Whether to end now."""
-        return not self.alive()
+        """Whether to end now; asking is a heartbeat."""
+        self.beat()
+        return os.getppid() != self.task.parent or self.ledger.stopping
 
     def wait(self, ready: Callable[[], bool]) -> bool:
         """Wait until ready; False if it is time to end instead."""
@@ -208,11 +197,3 @@ class Worker:
             yield looked
         finally:
             looked()
-
-
-def _placed(task: WorkerTask, graph: Graph) -> Plan:
-    def read(fragments: list[dict[str, Any]]) -> tuple[Fragment, ...]:
-        return tuple(Fragment(**f | {"nodes": tuple(f["nodes"]), "cores": tuple(f["cores"])}) for f in fragments)
-
-    cuts = tuple(Cut(**cut) for cut in task.cuts)
-    return Plan(graph, task.policy, read(task.fragments), cuts, read(task.services))

@@ -13,7 +13,7 @@ from headrace.compile.cells import CellLayout, cached_program
 from headrace.compile.programs import Programs
 from headrace.compile.rng import PassRng, bases
 from headrace.core.cells import Cell
-from headrace.envs import SUCCESS, HostedJaxEnv, HostEnv, JaxEnv, make, scored
+from headrace.envs import SUCCESS, make_host, scored
 from headrace.graph import Graph
 from headrace.types import Tree
 
@@ -85,8 +85,7 @@ class Evaluator:
 
     def __init__(self, graph: Graph, cells: Mapping[str, Cell], env: Any, seed: int, episodes: int):
         self.player = Player(graph, cells)
-        made = make(scored(env), episodes)
-        self.env: HostEnv = HostedJaxEnv(made) if isinstance(made, JaxEnv) else made
+        self.env = make_host(scored(env), episodes)
         self.episodes = episodes
         self.seed = seed ^ EVALUATION_SEED
 

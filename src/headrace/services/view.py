@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.cells import Cell
-from headrace.envs import HostedJaxEnv, HostEnv, JaxEnv, make, scored
+from headrace.envs import HostedJaxEnv, HostEnv, make_host, scored
 from headrace.envs.gymnasium_env import GymnasiumEnv
 from headrace.envs.pettingzoo_env import PettingZooEnv
 from headrace.errors import EnvError
@@ -42,9 +42,8 @@ class Viewer:
     """Plays episode after episode without exploration; the n-th starts from `seed` + n."""
 
     def __init__(self, graph: Graph, cells: Mapping[str, Cell], env: Any, seed: int):
-        made = make(scored(env), 1, render=True)
-        self.pure = isinstance(made, JaxEnv)
-        self.env: HostEnv = HostedJaxEnv(made) if isinstance(made, JaxEnv) else made
+        self.env = make_host(scored(env), 1, render=True)
+        self.pure = isinstance(self.env, HostedJaxEnv)
         self.seed = seed
         self.episode = 0
         self.count = 0

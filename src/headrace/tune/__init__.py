@@ -14,10 +14,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from headrace.api import trace
 from headrace.core.algorithm import Algorithm
-from headrace.envs import describe_env, env_id
+from headrace.envs import env_id
 from headrace.errors import UsageError, nearest
-from headrace.graph import Plan, fuse, trace, verify, with_staleness
+from headrace.graph import Graph, Plan, fuse, verify, with_staleness
 from headrace.machine import Machine
 from headrace.policies import POLICIES
 from headrace.runtimes.boot import WORKER
@@ -44,6 +45,7 @@ def tune(
     seconds: float = 20.0,
     replicas: int | None = None,
     staleness: int | None = None,
+    graph: Graph | None = None,
     say: Callable[[str], Any] = print,
 ) -> Choice:
     """Measure for at most so many seconds, choose, say why, and remember the choice for `cached`.
@@ -61,8 +63,7 @@ def tune(
         raise UsageError(f"there is no policy '{policy}'{nearest(policy, POLICIES)} (known: {', '.join(POLICIES)}).")
     if not seconds > 0:
         raise UsageError(f"the tuner needs some seconds, got {seconds:g}.")
-    spec = describe_env(env, algorithm.config.num_envs)
-    plan = POLICIES[policy](trace(algorithm, spec), machine, replicas)
+    plan = POLICIES[policy](graph or trace(algorithm, env), machine, replicas)
     plan = verify(fuse(plan if staleness is None else with_staleness(plan, staleness)), machine)
     usual = Choice.of(plan)
     what = f"{algorithm.name} on {env_id(env)}, {policy} policy, {machine.cores} cores"
@@ -90,15 +91,16 @@ def tune(
     return chosen
 
 
-def node_costs(algorithm: Algorithm[Any], env: Any, say: Callable[[str], Any] = print, seconds: float = 20.0) -> Costs:
+def node_costs(
+    algorithm: Algorithm[Any], env: Any, graph: Graph, say: Callable[[str], Any] = print, seconds: float = 20.0
+) -> Costs:
     """What collecting costs a core, and all of learning with one thread and with a thread for every core: for `load` of
     any plan. Empty where it could not be measured."""
     began, machine = time.monotonic(), Machine.detect()
-    spec = describe_env(env, algorithm.config.num_envs)
-    if spec.pure:
+    if graph.spec.pure:
         return Costs({}, {})  # one program, whose nodes cannot be told apart
     say(f"{algorithm.name} on {env_id(env)}: measuring for up to {seconds:g} s.")
-    plan = fuse(POLICIES["desktop"](trace(algorithm, spec), machine, None))
+    plan = fuse(POLICIES["desktop"](graph, machine, None))
     freedom = Freedom(envs=False, replicas=True)
     sampler, learner, *_ = tasks(algorithm, env, plan, Terms.of(plan, machine), freedom)
     everyone = replace(learner, threads=machine.cores, cores=tuple(range(machine.cores)))

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace import api
+from headrace.api import distribute, trace
 from headrace.core.algorithm import Algorithm
 from headrace.errors import HeadraceError, PlanError
-from headrace.graph import Plan
+from headrace.graph import Graph, Plan
 from headrace.machine import Machine
 from headrace.policies import POLICIES
 from headrace.tune import node_costs
@@ -40,6 +40,7 @@ class Candidate:
 def choose(
     algorithm: Algorithm[Any],
     env: Any,
+    graph: Graph | None = None,
     *,
     replicas: int | None = None,
     staleness: int | None = None,
@@ -47,16 +48,17 @@ def choose(
     say: Callable[[str], Any] = print,
 ) -> str:
     """The name of the policy to use, after saying what was measured and why."""
+    graph = graph or trace(algorithm, env)
     plans: dict[str, Plan] = {}
     refused: list[Candidate] = []
     for name in POLICIES:
         try:
-            plans[name] = api.plan(algorithm, env, name, replicas=replicas, staleness=staleness)
+            plans[name] = distribute(graph, name, replicas, staleness)
         except HeadraceError as error:
             refused.append(Candidate(name, 0.0, f"refused: {error}"))
     if not plans:
         raise PlanError(f"no policy fits; {refused[0].policy} was {refused[0].why}")
-    costs, machine = node_costs(algorithm, env, say), Machine.detect()
+    costs, machine = node_costs(algorithm, env, graph, say), Machine.detect()
     found = [Candidate(name, *predict(plan, costs, machine)) for name, plan in plans.items()]
     ranked = sorted(found, key=lambda one: -one.expected)
     close = [one for one in ranked if one.expected >= CLOSE * ranked[0].expected]

@@ -17,7 +17,7 @@ from typing import IO, Any
 from headrace.runtimes.boot import present_cores, start
 from headrace.runtimes.places import visible_devices
 from headrace.tune.model import Costs
-from headrace.tune.probe import TASK, Task
+from headrace.tune.probe import TASK, ProbeTask
 
 PATIENCE = 1.0
 """Seconds to wait for a killed process: it takes some hundredths to be gone, unless the machine is overloaded."""
@@ -29,7 +29,7 @@ LOOK = 0.05
 """Seconds between two looks at the probes."""
 
 
-def measured(groups: Sequence[Sequence[Task]], until: float) -> tuple[Costs, list[str]]:
+def measured(groups: Sequence[Sequence[ProbeTask]], until: float) -> tuple[Costs, list[str]]:
     """What the probes found until a moment of `time.monotonic`, and what those said that failed."""
     lines: list[dict[str, Any]] = []
     troubles: list[str] = []
@@ -71,7 +71,7 @@ def _low(found: list[float]) -> float:
 class Probe:
     """A running probe and what it says."""
 
-    def __init__(self, task: Task):
+    def __init__(self, task: ProbeTask):
         self.out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the probe
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         present = present_cores()
@@ -108,7 +108,7 @@ class Probe:
         self.errors.close()
 
 
-def _together(group: Sequence[Task], until: float) -> tuple[list[dict[str, Any]], list[str]]:
+def _together(group: Sequence[ProbeTask], until: float) -> tuple[list[dict[str, Any]], list[str]]:
     """Run probes side by side until each has measured everything, one has failed, or it is time."""
     probes: list[Probe] = []
     try:

@@ -24,7 +24,7 @@ import psutil
 from headrace.compile.cells import CellLayout, make_cells
 from headrace.compile.programs import Programs
 from headrace.core.algorithm import Algorithm
-from headrace.envs import HostEnv, Recipe, describe_env, make
+from headrace.envs import HostEnv, Recipe, make_host
 from headrace.errors import HeadraceError, sentence
 from headrace.exec.cells import Cells, Workspace
 from headrace.exec.collect import Collect
@@ -35,14 +35,13 @@ from headrace.graph import Fragment, Graph, cut, trace
 from headrace.graph.sections import Sections
 from headrace.machine import compute_at_once, free_memory, keep_compiled
 from headrace.runtimes.boot import end
-from headrace.runtimes.hosted import hosted
 from headrace.runtimes.places import jax_device
 from headrace.settings.objects import load_object
 from headrace.settings.values import from_json, override
 from headrace.stores import Store
 from headrace.stores.replay import Table
 from headrace.tune.timing import LONG, Enough, Stopwatch, Tell
-from headrace.types import Tree
+from headrace.types import EnvSpec, Tree
 
 TASK = "HEADRACE_PROBE"
 
@@ -57,7 +56,7 @@ HELD = 1 << 25
 
 
 @dataclass(frozen=True)
-class Task:
+class ProbeTask:
     """What a process is to measure."""
 
     role: Literal["collect", "learn"]
@@ -66,6 +65,8 @@ class Task:
     settings: dict[str, Any]
     env: dict[str, Any]
     """A `Recipe` as JSON."""
+    spec: dict[str, Any]
+    """What the environment is, as JSON."""
     fragments: list[dict[str, Any]]
     """Whose programs: the collector's, or every learner's."""
     parent: int
@@ -84,7 +85,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    task = Task(**json.loads(os.environ.pop(TASK)))
+    task = ProbeTask(**json.loads(os.environ.pop(TASK)))
 
     def tell(**values: Any) -> None:
         if os.getppid() != task.parent:
@@ -103,7 +104,7 @@ def main() -> int:
     return 1
 
 
-def collect(task: Task, tell: Tell) -> None:
+def collect(task: ProbeTask, tell: Tell) -> None:
     """Tell `envs`, the `seconds` of a pass and the `memory` of an environment, for each size worth it; then again."""
     with jax.default_device(device(task, task.fragments[0])):
         graph, programs, flat = prepare(task)
@@ -111,7 +112,7 @@ def collect(task: Task, tell: Tell) -> None:
         def measure(envs: int) -> tuple[float, int]:
             """Environment steps in a second, and the bytes of all environments."""
             before = psutil.Process().memory_info().rss
-            env = hosted(make(Recipe.from_json(task.env), envs))
+            env = make_host(Recipe.from_json(task.env), envs)
             memory = max(0, psutil.Process().memory_info().rss - before)
             watch = Stopwatch(partial(tell, envs=envs, memory=memory / envs), task.threads, graph.steps)
             fits = graph.spec.num_envs % envs == 0
@@ -153,7 +154,7 @@ def collect_until(watch: Stopwatch, graph: Graph, programs: Programs, flat: list
             env.drain()
 
 
-def learn(task: Task, tell: Tell) -> None:
+def learn(task: ProbeTask, tell: Tell) -> None:
     """Tell the `seconds` of a program of each `fragment`, for each `repeat` and `size`; then again."""
     known: dict[int, list[Learn]] = {}
     """The learners, by batch size."""
@@ -171,7 +172,7 @@ def learn(task: Task, tell: Tell) -> None:
         tell(done=number >= ROUNDS)
 
 
-def learners(task: Task, graph: Graph, programs: Programs, cells: Cells) -> list[Learn]:
+def learners(task: ProbeTask, graph: Graph, programs: Programs, cells: Cells) -> list[Learn]:
     """What runs the learning section of each fragment, with enough to draw from."""
     fragments = [Fragment(one["id"], tuple(one["nodes"])) for one in task.fragments]
     memory = memory_for(graph, programs, *fragments)
@@ -212,11 +213,11 @@ def random_like(leaf: Any) -> Any:
     return np.zeros(leaf.shape, leaf.dtype)
 
 
-def prepare(task: Task, **settings: Any) -> tuple[Graph, Programs, list[Any]]:
+def prepare(task: ProbeTask, **settings: Any) -> tuple[Graph, Programs, list[Any]]:
     """The graph, its programs and the cells at the start, as a worker of the run has them."""
     kind: type[Algorithm[Any]] = load_object(task.algorithm)
     algorithm = kind(override(from_json(kind.config_type, task.settings), settings))
-    graph = trace(algorithm, describe_env(Recipe.from_json(task.env), algorithm.config.num_envs))
+    graph = trace(algorithm, EnvSpec.from_json(task.spec).with_envs(algorithm.config.num_envs))
     cells = make_cells(algorithm, graph, 0)
     cell_layout = CellLayout(cells)
     return graph, Programs(graph, cell_layout), [jnp.array(leaf) for leaf in cell_layout.flat(cells)]
@@ -230,6 +231,6 @@ def memory_for(graph: Graph, programs: Programs, *fragments: Fragment) -> Fabric
     return local(Sections(plan), graph, programs.cell_layout)
 
 
-def device(task: Task, fragment: dict[str, Any]) -> Any:
+def device(task: ProbeTask, fragment: dict[str, Any]) -> Any:
     """The JAX device of a fragment."""
     return jax_device(fragment["device"], [other["device"] for other in task.fragments])

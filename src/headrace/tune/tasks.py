@@ -16,7 +16,7 @@ from headrace.settings.objects import object_path
 from headrace.settings.values import to_json
 from headrace.tune.choice import Choice
 from headrace.tune.model import Terms
-from headrace.tune.probe import Task
+from headrace.tune.probe import ProbeTask
 from headrace.tune.search import Freedom
 from headrace.types import tree_bytes
 
@@ -27,7 +27,7 @@ SIZES = (1, 2, 4, 8, 16, 32)
 """Environments of a sampler: beyond these acting is a small part of a step, and more gain little."""
 
 
-def tasks(algorithm: Algorithm[Any], env: Any, plan: Plan, terms: Terms, freedom: Freedom) -> list[Task]:
+def tasks(algorithm: Algorithm[Any], env: Any, plan: Plan, terms: Terms, freedom: Freedom) -> list[ProbeTask]:
     """What to measure: a sampler on the last core, and learners with few and with many threads on the others."""
     usual = Choice.of(plan)
     counts = range(1, terms.cores + 1) if freedom.replicas else (usual.replicas,)
@@ -37,9 +37,10 @@ def tasks(algorithm: Algorithm[Any], env: Any, plan: Plan, terms: Terms, freedom
         "algorithm": object_path(type(algorithm)),
         "settings": to_json(algorithm.config),
         "env": recipe_json(env),
+        "spec": plan.graph.spec.to_json(),
         "parent": os.getpid(),
     }
-    sampler = Task(
+    sampler = ProbeTask(
         "collect",
         threads=terms.cores if terms.alone else 1,
         cores=everything if terms.alone else everything[-1:],
@@ -54,13 +55,13 @@ def tasks(algorithm: Algorithm[Any], env: Any, plan: Plan, terms: Terms, freedom
     for threads in _threads(plan, terms):
         first = taken if taken + threads <= terms.cores else 0
         taken = first + threads
-        made.append(Task("learn", threads, cores=everything[first:taken], **common))
+        made.append(ProbeTask("learn", threads, cores=everything[first:taken], **common))
     return made
 
 
-def waves(tasks: Iterable[Task]) -> list[list[Task]]:
+def waves(tasks: Iterable[ProbeTask]) -> list[list[ProbeTask]]:
     """The tasks in as few groups as it takes for no two of a group to share a core."""
-    groups: list[list[Task]] = []
+    groups: list[list[ProbeTask]] = []
     for task in tasks:
         free = (group for group in groups if not any(set(task.cores) & set(other.cores) for other in group))
         if (group := next(free, None)) is None:
