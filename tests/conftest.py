@@ -17,11 +17,8 @@ os.environ.setdefault("HEADRACE_NO_TUNE", "1")  # tests/tune asks for it; elsewh
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
-# Most of the time goes into compiling small programs that run a few times; this takes more than half of it away. To
-# compile a program in parts side by side costs a quarter more, on cores that other tests have a use for.
-FLAGS = (
-    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-)
+# Most of the time goes into compiling small programs that run a few times; this takes more than half of it away.
+FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
 # What JAX keeps is looked through again and again, for next to nothing: a twentieth of the time.

@@ -94,7 +94,7 @@ def test_processes_give_the_bits_of_inline_with_nothing_stale(
     name: str, policy: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = placed(name, policy, staleness=0)
-    if policy in ONE_CORE_EACH:  # both elsewhere, compiled as for users: an operation at a time is not the same there
+    if policy in ONE_CORE_EACH:  # both elsewhere, compiled alike
         elsewhere = request.getfixturevalue("elsewhere")
         monkeypatch.setenv("XLA_FLAGS", matrix.compiled_as_for_users())
     number, theirs = learned(name, plan, policy, "processes")
