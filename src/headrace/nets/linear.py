@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from headrace.nets.affine import affine
 from headrace.types import Array
 
 
@@ -20,7 +21,7 @@ class Linear(eqx.Module):
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: Array) -> Array:
-        return x @ self.weight + self.bias
+        return affine(x, self.weight, self.bias)
 
 
 class LayerNorm(eqx.Module):
