@@ -3,8 +3,8 @@
 XLA's CPU back end hands `x @ w` to its fast kernel, but `x.T @ g`, the gradient of the weight with the transpose
 folded into the product, to one that is a quarter slower. So the transpose is made a buffer of its own, in a call that
 XLA may not inline; the gradient of a narrow layer is computed lying on its side, and of a single output as a row.
-Without it PPO on gymnax:CartPole-v1 as one program has 0.925 of the update frames a second, and DQN on CartPole-v1 under
-`desktop` 0.946 (24 pairs each, bench/before.py, two cores, 2026-11-18). Elsewhere the plain product is used.
+Without it PPO on gymnax:CartPole-v1 as one program has 0.925 of the update frames a second, and DQN on CartPole-v1
+under `desktop` 0.946 (24 pairs each, bench/before.py, two cores, 2026-11-18). Elsewhere the plain product is used.
 """
 
 from __future__ import annotations
